@@ -1,0 +1,161 @@
+"""What the worker may say to the front, as typed schemas.
+
+Front only (msgspec is not needed in the worker). A frame that does not match exactly one of these classes is a
+protocol error and costs the worker its life. The worker names the request that a message belongs to by id; it
+cannot choose a header, a topic, a message id or a message type outside of the lists here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from ..errors import ProtocolError
+from .framing import Frame
+
+RequestId = Annotated[str, msgspec.Meta(max_length=200)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+ShortText = Annotated[str, msgspec.Meta(max_length=100_000)]
+PublishType = Literal[
+    "display_data", "update_display_data", "clear_output", "execute_result", "error",
+    "comm_open", "comm_msg", "comm_close",
+]  # fmt: skip
+
+
+class _Base(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, gc=False):
+    pass
+
+
+class Ready(_Base, tag="ready"):
+    """The worker serves requests now."""
+
+    python: Annotated[str, msgspec.Meta(max_length=100)]
+    banner: ShortText
+    execution_count: Count
+
+
+class Stream(_Base, tag="stream"):
+    """Text written to ``sys.stdout`` or ``sys.stderr``."""
+
+    parent: RequestId
+    name: Literal["stdout", "stderr"]
+    text: str
+
+
+class Publish(_Base, tag="publish"):
+    """A message for IOPub; buffers travel beside it."""
+
+    parent: RequestId
+    msg_type: PublishType
+    content: dict[str, Any]
+    metadata: dict[str, Any] = {}
+
+
+class InputRequest(_Base, tag="input_request"):
+    """``input()`` or ``getpass()`` waits for the person."""
+
+    parent: RequestId
+    serial: Count
+    prompt: ShortText
+    password: bool
+
+
+class Reply(_Base, tag="reply"):
+    """The answer to the request ``id``; `execution_count` is the number the next cell will have."""
+
+    id: RequestId
+    content: dict[str, Any]
+    execution_count: Count
+
+
+Message = Ready | Stream | Publish | InputRequest | Reply
+
+_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+
+
+def decode(frame: Frame) -> Message:
+    """One message out of a frame.
+
+    Raises:
+        ProtocolError: not JSON, too deeply nested, or not one of the messages above.
+    """
+    try:
+        message = _decoder.decode(frame.json)
+    except RecursionError as error:
+        raise ProtocolError("a message is nested too deeply") from error
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ProtocolError(str(error)[:200]) from error
+    if frame.buffers and not isinstance(message, Publish):
+        raise ProtocolError(f"a {type(message).__name__} message cannot carry buffers")
+    return message
+
+
+# ---------------------------------------------------------------- replies, by request
+
+
+class _Error(msgspec.Struct):
+    ename: str
+    evalue: str
+    traceback: list[str]
+
+
+class ExecuteReply(msgspec.Struct):
+    """Fields of ``execute_reply`` that are passed on; payloads are filtered by `payloads`."""
+
+    status: Literal["ok", "error"]
+    execution_count: Count
+    user_expressions: dict[str, dict[str, Any]] = {}
+    payload: list[dict[str, Any]] = []
+    ename: str | msgspec.UnsetType = msgspec.UNSET
+    evalue: str | msgspec.UnsetType = msgspec.UNSET
+    traceback: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+class CompleteReply(msgspec.Struct):
+    """Fields of ``complete_reply``."""
+
+    status: Literal["ok"]
+    matches: list[str]
+    cursor_start: Count
+    cursor_end: Count
+    metadata: dict[str, Any] = {}
+
+
+class InspectReply(msgspec.Struct):
+    """Fields of ``inspect_reply``."""
+
+    status: Literal["ok"]
+    found: bool
+    data: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+
+
+class IsCompleteReply(msgspec.Struct, omit_defaults=True):
+    """Fields of ``is_complete_reply``."""
+
+    status: Literal["complete", "incomplete", "invalid", "unknown"]
+    indent: Annotated[str, msgspec.Meta(max_length=10_000)] | msgspec.UnsetType = msgspec.UNSET
+
+
+REPLIES: dict[str, type[msgspec.Struct]] = {
+    "execute": ExecuteReply, "complete": CompleteReply, "inspect": InspectReply, "is_complete": IsCompleteReply,
+}  # fmt: skip
+
+
+def check_reply(op: str, content: dict[str, Any]) -> dict[str, Any]:
+    """The reply's content with its known fields only.
+
+    Raises:
+        ProtocolError: a field is missing or has the wrong type.
+    """
+    schema = REPLIES.get(op)
+    if schema is None:
+        return {}
+    try:
+        plain: dict[str, Any] = msgspec.to_builtins(msgspec.convert(content, schema))
+        if plain.get("status") == "error":
+            msgspec.convert(plain, _Error)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProtocolError(f"{op} reply: {str(error)[:200]}") from error
+    return plain

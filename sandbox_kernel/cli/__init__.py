@@ -1,0 +1,64 @@
+"""The command `sandbox-kernel`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from .. import __version__
+from ..errors import SandboxError
+from . import install, run
+from .stop import Stop
+
+DESCRIPTION = """\
+Sandboxed Python is a Jupyter kernel whose cells run in a process that the Linux kernel confines: they see the
+notebook's folder and the installed packages, and neither your other files nor the network.
+"""
+
+EXAMPLES = """\
+examples:
+  sandbox-kernel run analysis.ipynb            execute a notebook in the sandbox and watch it here
+  sandbox-kernel install --user                let every JupyterLab of this user offer "Sandboxed Python"
+  sandbox-kernel install --user --name course --display-name "Course" --policy ~/policies/course.toml
+                                               a second kernel, with limits of its own
+
+`sandbox-kernel COMMAND --help` tells more.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: arguments without the program's name; None takes those of the process.
+
+    Returns:
+        The exit status: 0 done, 1 refused or failed (the reason is on stderr), 130 interrupted. Wrong usage
+        leaves by SystemExit with status 2, as argparse does.
+    """
+    parser = argparse.ArgumentParser(
+        prog="sandbox-kernel",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    install.add_command(commands)
+    run.add_command(commands)
+    args = parser.parse_args(argv)
+    try:
+        if sys.platform != "linux":
+            raise Stop(
+                "Sandboxed Python confines cells by means that only the Linux kernel has, and this system is "
+                f"{sys.platform!r}. Use a Linux machine, a virtual machine or WSL 2."
+            )
+        return int(args.command(args))
+    except (Stop, SandboxError) as error:
+        text = error.explain() if isinstance(error, SandboxError) else str(error)
+        sys.stderr.write(f"sandbox-kernel: {text}\n")
+        return 1
+    except KeyboardInterrupt:
+        sys.stderr.write("sandbox-kernel: interrupted\n")
+        return 130

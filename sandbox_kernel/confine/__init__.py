@@ -1,0 +1,1 @@
+"""The wall: everything that confines the worker. Trusted; runs before any cell."""

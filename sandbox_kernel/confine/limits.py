@@ -1,0 +1,69 @@
+"""Resource limits: which are set, and when."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+from ..policy import Limits
+
+
+def planned(limits: Limits) -> tuple[tuple[int, int], ...]:
+    """(resource, value) pairs, soft and hard alike.
+
+    DATA and not AS bounds memory: it counts what is really private, and a refusal is a MemoryError that the
+    session survives, while AS also counts reservations (threads' stacks, mapped files) that cost nothing.
+    """
+    return (
+        (resource.RLIMIT_CORE, 0),  # a core file would be written by the host, with the worker's memory in it
+        (resource.RLIMIT_DATA, limits.memory),
+        (resource.RLIMIT_FSIZE, limits.file_size),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_MSGQUEUE, 0),
+    )
+
+
+def effective(pairs: tuple[tuple[int, int], ...]) -> dict[int, tuple[int, int]]:
+    """Soft and hard value by resource, as `apply` will set them: a lower hard limit of the launcher stays."""
+    values = {}
+    for number, value in pairs:
+        hard = resource.getrlimit(number)[1]
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        values[number] = (value, value)
+    return values
+
+
+def apply(pairs: tuple[tuple[int, int], ...]) -> None:
+    """Set the limits."""
+    for number, value in effective(pairs).items():
+        resource.setrlimit(number, value)
+
+
+def apply_processes(count: int, *, private: bool) -> None:
+    """Bound processes and threads (RLIMIT_NPROC).
+
+    Call it after ``unshare(CLONE_NEWUSER)`` with ``private``: only then the sandbox alone is counted.
+    Otherwise every task of the uid counts, so those that exist now are added. Uid 0 is never bound.
+    """
+    value = count if private else count + _tasks_of(os.getuid())
+    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (value, value))
+
+
+def _tasks_of(uid: int) -> int:
+    """Threads of all processes of ``uid`` that /proc shows.
+
+    The owner of /proc/PID would miss non-dumpable processes, which belong to root there.
+    """
+    total = 0
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                with open(f"/proc/{name}/status", "rb") as file:
+                    fields = dict(line.split(b":", 1) for line in file.read().splitlines() if b":" in line)
+                if int(fields[b"Uid"].split()[0]) == uid:
+                    total += int(fields[b"Threads"])
+            except (OSError, KeyError):  # it ended meanwhile
+                continue
+    return total

@@ -1,0 +1,337 @@
+"""From a fork of the front to a zygote: the launcher that tries plans in order, the steps of each lockdown.
+
+Processes: the front forks the launcher; the launcher forks a builder for each plan; at level full the builder
+enters the namespaces and forks the zygote, pid 1 in there, otherwise it becomes the zygote itself. The
+launcher ends when a zygote is ready, which then belongs to the front (a subreaper). None of them holds a
+secret: they are forked before the front reads any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import tempfile
+import time
+import traceback
+from typing import Any, NoReturn
+
+from . import limits, linux, mounts, namespaces, probes
+from .plan import STRATEGIES, Plan
+from .zygote import Entry, Zygote, restrict
+
+START_S = 60.0  # imports of `Entry.prepare` included
+PROBES_S = 5.0
+CANARY = "canary"  # a readable file that no Landlock rule grants
+
+
+class _Steps:
+    """Names the step that is under way, for a failure's report, and times each."""
+
+    def __init__(self) -> None:
+        self.name = "fork"
+        self.spent_ms: dict[str, float] = {}
+        self._since = time.perf_counter()
+
+    def __call__(self, name: str) -> None:
+        now = time.perf_counter()
+        self.spent_ms[self.name] = round(self.spent_ms.get(self.name, 0) + (now - self._since) * 1000, 2)
+        self.name, self._since = name, now
+
+
+class _ProbeFailed(Exception):
+    """A forbidden act was not refused."""
+
+
+def launch(plans: list[Plan], entry: Entry, control: socket.socket) -> NoReturn:
+    """The launcher: try the plans in order, in a child each. For a fork of the front; never returns.
+
+    Sends ``{"event": "failed", ...}`` for each plan that cannot be had; "last" tells whether
+    that was the last one.
+    """
+    status = 1
+    try:
+        front = os.getppid()
+        linux.set_pdeathsig(signal.SIGKILL)
+        _default_signals()
+        control = _only_descriptor(control)
+        failures: list[str] = []
+        for at, plan in enumerate(plans):
+            failure = _try(plan, entry, control, failures, front)
+            if failure is None:
+                status = 0
+                break
+            final = at + 1 == len(plans) or failure.pop("final", False)
+            failure["last"] = final
+            control.send(json.dumps(failure).encode())
+            if final:
+                break
+            failures.append(f"{plan.level} ({STRATEGIES[plan.identity.strategy]}) cannot be had here: "
+                            f"{failure['step']}: {failure['error']}.")  # fmt: skip
+    finally:
+        os._exit(status)
+
+
+def _only_descriptor(control: socket.socket) -> socket.socket:
+    """Close everything but the control socket, which becomes 3; nothing of the front's stays open."""
+    null = os.open("/dev/null", os.O_RDWR)
+    fd = control.detach()
+    if fd != 3:
+        if null == 3:
+            null = os.dup(null)
+        os.dup2(fd, 3, inheritable=False)
+    for target in (0, 1, 2):
+        os.dup2(null, target)
+    linux.close_range(4)
+    return socket.socket(fileno=3)
+
+
+def _default_signals() -> None:
+    signal.set_wakeup_fd(-1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        # SIGPIPE and SIGXFSZ as in any Python process; SIGINT until a worker's entry sets a handler.
+        ignored = number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP)
+        with contextlib.suppress(OSError, ValueError):
+            signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
+
+
+def _try(
+    plan: Plan, entry: Entry, control: socket.socket, failures: list[str], front: int
+) -> dict[str, Any] | None:
+    """Build one sandbox. None when its zygote is ready, else the event that tells what failed."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    builder = os.fork()
+    if builder == 0:
+        os.close(reader)
+        _build(plan, entry, control, failures, front, writer)
+    os.close(writer)
+    failure: dict[str, Any] = {
+        "event": "failed",
+        "level": plan.level,
+        "step": "start",
+        "errno": 0,
+        "error": "",
+        "pid": builder,
+    }
+    said, deadline, poll = b"", time.monotonic() + START_S, select.poll()
+    poll.register(reader, select.POLLIN)
+    while poll.poll(max(0, deadline - time.monotonic()) * 1000):
+        piece = os.read(reader, 65536)
+        said += piece
+        lines = said.splitlines()
+        pids = [int(line[4:]) for line in lines if line.startswith(b"pid ")]
+        failure["pid"] = pids[0] if pids else builder
+        if not piece:
+            told = [json.loads(line) for line in lines if line.startswith(b"{")]
+            failure.update(told[0] if told else {"error": "it ended without a word"})
+            break
+        if b"ready" in lines:
+            if pids:
+                os.waitpid(builder, 0)
+            return None
+    else:
+        failure.update(errno=errno.ETIMEDOUT, error=f"no answer within {START_S:.0f} s")
+        os.kill(failure["pid"], signal.SIGKILL)
+    os.close(reader)
+    os.waitpid(builder, 0)
+    return failure
+
+
+def _build(
+    plan: Plan, entry: Entry, control: socket.socket, failures: list[str], front: int, report: int
+) -> NoReturn:
+    """The builder: lock down and become the zygote, or say what failed."""
+    steps, final = _Steps(), False
+    try:
+        linux.set_pdeathsig(0)
+        host = namespaces.ids()
+        expected = probes.Expected(
+            namespaces=probes.namespace_ids(front), environment=plan.environment,
+            rlimits=limits.effective(plan.rlimits), fds=frozenset({0, 1, 2, 3}),
+            canary=f"{plan.scratch}/{CANARY}" if "landlock" in plan.layers else "", front_pid=front,
+            landlock_abi=plan.landlock_abi if "landlock" in plan.layers else 0,
+        )  # fmt: skip
+        notes = [*failures, *plan.notes]
+        if "namespaces" in plan.layers:
+            notes += _confine_in_namespaces(plan, host, steps, report)
+        else:
+            _confine_in_place(plan, steps)
+        oom_fd = _open_oom()
+        steps("give up rights")
+        namespaces.give_up_rights()
+        if "namespaces" in plan.layers:
+            linux.set_pdeathsig(signal.SIGKILL)
+        steps("environment")
+        _enter(plan)
+        details = {
+            "uid": os.getuid(), "gid": os.getgid(), "uid_strategy": plan.identity.strategy,
+            "landlock_abi": plan.landlock_abi, "namespaces": namespaces.ids(), "notes": notes,
+        }  # fmt: skip
+        if "landlock" in plan.layers and plan.landlock_abi < 1:
+            steps("landlock")
+            raise OSError(errno.ENOSYS, "this kernel has no Landlock")
+        if "namespaces" in plan.layers:
+            steps("landlock and seccomp")
+            notes += restrict(plan)
+        steps("prepare")
+        final = True  # what fails in there fails on every level
+        entry.prepare()
+        final = False
+        steps("probes")
+        proofs = _probe(plan, expected, notes)
+        steps("")
+        zygote = Zygote(plan, entry, control, oom_fd)
+        zygote.send({"event": "ready", "level": plan.level, "proofs": proofs,
+                     "details": {**details, "timings_ms": steps.spent_ms}})  # fmt: skip
+        os.write(report, b"ready\n")
+        os.close(report)
+        zygote.serve()
+    except BaseException as error:
+        if plan.scratch:
+            shutil.rmtree(plan.scratch, ignore_errors=True)
+        number = error.errno if isinstance(error, OSError) else 0
+        text = (error.strerror if isinstance(error, OSError) else str(error)) or repr(error)
+        told = {"step": steps.name, "error": text, "errno": number or 0, "final": final}
+        if final or not isinstance(error, (OSError, _ProbeFailed)):
+            told["traceback"] = traceback.format_exc()[-4000:]
+        with contextlib.suppress(OSError):
+            os.write(report, json.dumps(told).encode() + b"\n")
+    finally:
+        os._exit(1)
+
+
+def _confine_in_namespaces(plan: Plan, host: dict[str, int], steps: _Steps, report: int) -> list[str]:
+    """Everything of level full up to the loss of rights. Returns in pid 1 of the sandbox, with notes."""
+    who = plan.identity
+    maps: dict[tuple[int, int], int | OSError] = {}
+    with_root = who.strategy in ("owner", "mapped")
+    steps("id maps")
+    if with_root:
+        maps = mounts.open_id_maps(plan)
+    steps("unshare")
+    if with_root:
+        namespaces.enter_as_root()
+    else:
+        namespaces.enter_as_user(who.uid, who.gid)
+    steps("fork pid 1")
+    builder = os.pidfd_open(os.getpid())
+    pid = os.fork()
+    if pid:
+        os.write(report, f"pid {pid}\n".encode())
+        os._exit(0)
+    notes = mounts.build(plan, host["mnt"], maps, steps)
+    steps("hostname")
+    linux.sethostname("sandbox")
+    steps("loopback")
+    namespaces.raise_loopback()
+    if with_root:
+        steps("drop to the worker's uid")
+        namespaces.drop_to(who.uid, who.gid)
+    steps("forbid nesting")
+    namespaces.forbid_nesting()
+    steps("mask proc")
+    mounts.finish()
+    steps("limits")
+    limits.apply(plan.rlimits)
+    limits.apply_processes(plan.processes, private=True)
+    steps("parent")
+    # The front adopts this process when the builder ends; a death signal set before would be the builder's.
+    poll = select.poll()
+    poll.register(builder, select.POLLIN)
+    poll.poll(2000)
+    os.close(builder)
+    return notes
+
+
+def _confine_in_place(plan: Plan, steps: _Steps) -> None:
+    """The supervisor of levels without namespaces; workers are restricted when they are forked."""
+    who = plan.identity
+    steps("scratch folder")
+    for folder in ("", "/tmp", "/home"):  # noqa: S108 - below the scratch folder
+        os.mkdir(plan.scratch + folder, 0o700)
+        if who.uid != os.geteuid():
+            os.chown(plan.scratch + folder, who.uid, who.gid)
+    _make_canary(f"{plan.scratch}/{CANARY}")
+    steps("session")
+    os.setsid()
+    linux.set_child_subreaper()
+    steps("limits")
+    limits.apply(plan.rlimits)
+    limits.apply_processes(plan.processes, private=False)
+    if os.geteuid() == 0:
+        steps("drop to the worker's uid")
+        os.setgroups([])
+        os.setresgid(who.gid, who.gid, who.gid)
+        os.setresuid(who.uid, who.uid, who.uid)
+
+
+def _make_canary(path: str) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+
+
+def _open_oom() -> int:
+    """This process's oom_score_adj for later: a non-dumpable process may not open it."""
+    linux.set_dumpable(True)
+    try:
+        return os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    finally:
+        linux.set_dumpable(False)
+
+
+def _enter(plan: Plan) -> None:
+    """The plan's environment, and nothing that was remembered from the front's."""
+    os.environ.clear()
+    os.environ.update(plan.environment)
+    tempfile.tempdir = None
+    time.tzset()
+    os.chdir(plan.cwd)
+
+
+def _probe(plan: Plan, expected: probes.Expected, notes: list[str]) -> list[dict[str, object]]:
+    """Try the forbidden in a child that is confined as a worker is. Raises _ProbeFailed."""
+    reader, writer = os.pipe2(os.O_CLOEXEC)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.dup2(writer, 3, inheritable=False)
+            linux.close_range(4)
+            lost = [] if "namespaces" in plan.layers else restrict(plan)
+            answer: dict[str, Any] = {"proofs": probes.run_probes(plan.level, expected), "lost": lost}
+        except BaseException as error:
+            answer = {
+                "proofs": [{"layer": "probes", "tried": "run them", "saw": repr(error), "ok": False}],
+                "lost": [],
+            }
+        try:
+            with os.fdopen(3, "wb") as file:
+                file.write(json.dumps(answer).encode())
+        finally:
+            os._exit(0)
+    os.close(writer)
+    text, deadline, poll = b"", time.monotonic() + PROBES_S, select.poll()
+    poll.register(reader, select.POLLIN)
+    while poll.poll(max(0, deadline - time.monotonic()) * 1000):
+        piece = os.read(reader, 65536)
+        if not piece:
+            break
+        text += piece
+    os.close(reader)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    try:
+        said = json.loads(text)
+    except ValueError:
+        raise _ProbeFailed("the probes gave no answer") from None
+    notes += said["lost"]
+    for proof in said["proofs"]:
+        if not proof["ok"]:
+            raise _ProbeFailed(f"{proof['layer']}: {proof['tried']}: {proof['saw']}")
+    return list(said["proofs"])

@@ -1,0 +1,381 @@
+"""The plan of one sandbox: plain data, decided and printable before anything is applied.
+
+`make_plans` reads the host (who runs it, which folders exist, who owns the workspace) and returns the plans
+to try in order. Nothing below this module decides anything: mounts, limits and rules are carried out as
+written here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import secrets
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import IsolationUnavailable
+from ..policy import Policy
+from . import landlock, limits, seccomp
+from .paths import (
+    DEVICES,
+    ETC,
+    HOMES,
+    LOCAL_READ,
+    SECRET_NAMES,
+    SYSTEM,
+    existing,
+    home_of,
+    inside,
+    interpreter,
+    links_along,
+    reachable,
+    visible_workspace,
+)  # fmt: skip
+
+# Worker of a root front: an id that owns nothing on an ordinary host. Not 65534, which inside a user
+# namespace stands for every id without a map: all of the system's files would seem to be the worker's.
+NOBODY = 65533
+USER = "sandbox"
+
+Layers = frozenset[str]
+LAYERS: dict[str, Layers] = {
+    "full": frozenset({"namespaces", "landlock", "seccomp"}),
+    "seccomp+landlock": frozenset({"landlock", "seccomp"}),
+    "seccomp": frozenset({"seccomp"}),
+    "landlock": frozenset({"landlock"}),
+    "subprocess": frozenset(),
+}
+Strategy = Literal["self", "owner", "mapped", "root"]
+STRATEGIES: dict[str, str] = {
+    "self": "the uid that started the kernel",
+    "owner": "the uid that owns the workspace",
+    "mapped": "an unprivileged uid; root's files are shown as its own by id-mapped mounts",
+    "root": "uid 0 without any capability",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who the worker is: host ids and how it gets at files of the front's user (`STRATEGIES`)."""
+
+    strategy: Strategy
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bind:
+    """A file or folder of the host at its own path; always nosuid and nodev.
+
+    ``mapped``: shown with its owner's id replaced by the worker's ("try": plain where that is refused;
+    "must": the plan fails).
+    """
+
+    path: str
+    writable: bool = False
+    execute: bool = False
+    mapped: Literal["", "try", "must"] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tmpfs:
+    """A private writable folder of at most ``size`` bytes."""
+
+    path: str
+    size: int
+    mode: int = 0o1777
+
+
+Access = Literal["list", "read", "read-exec", "read-write", "device"]  # the names of `landlock.RIGHTS`
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A Landlock rule: what may be done on and below ``path`` ("list": names in it and below, no content)."""
+
+    access: Access
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything about one sandbox. Sizes in bytes.
+
+    Attributes:
+        level: the policy's word for it; ``layers`` are what it consists of.
+        workspace: real path of the notebook's folder; "" when it is not shown (``notes`` say why).
+        protected: paths inside the workspace that stay read-only; ``hidden``: those that are not visible at
+            all.
+        scratch: at levels without namespaces, the private folder that the launcher makes and the zygote
+            removes.
+        rlimits: (number, value), soft and hard alike. ``processes`` is apart because it must be set last.
+        notes: what this plan cannot give, one plain sentence each.
+    """
+
+    level: str
+    layers: Layers
+    identity: Identity
+    workspace: str
+    workspace_writable: bool
+    cwd: str
+    binds: tuple[Bind, ...]
+    links: tuple[tuple[str, str], ...]
+    tmpfs: tuple[Tmpfs, ...]
+    files: tuple[tuple[str, str], ...]
+    protected: tuple[str, ...]
+    hidden: tuple[str, ...]
+    grants: tuple[Grant, ...]
+    scratch: str
+    environment: Mapping[str, str]
+    rlimits: tuple[tuple[int, int], ...]
+    processes: int
+    landlock_abi: int
+    bpf: bytes
+    notes: tuple[str, ...]
+
+    def describe(self) -> str:
+        """The whole plan as text, a line for each thing that will be done."""
+        who = self.identity
+        lines = [
+            f"level {self.level}: {', '.join(sorted(self.layers)) or 'no layer'}",
+            f"uid {who.uid} gid {who.gid}: {STRATEGIES[who.strategy]}",
+            f"workspace {self.workspace or '(not shown)'} {'rw' if self.workspace_writable else 'ro'}",
+            f"start in {self.cwd}",
+        ]
+        for bind in self.binds:
+            words = ["rw" if bind.writable else "ro", "exec" * bind.execute, "mapped" * bool(bind.mapped)]
+            lines.append(f"show {bind.path} {' '.join(filter(None, words))}")
+        lines += [f"link {path} -> {target}" for path, target in self.links]
+        lines += [f"private {t.path} {t.size} bytes mode {t.mode:o}" for t in self.tmpfs]
+        lines += [f"file {path} ({len(text)} bytes)" for path, text in self.files]
+        lines += [f"protect {path}" for path in self.protected] + [f"hide {path}" for path in self.hidden]
+        lines += [f"scratch {self.scratch}"] if self.scratch else []
+        lines += [f"landlock {g.access} {g.path}" for g in self.grants]
+        lines += [f"landlock abi {self.landlock_abi}", f"seccomp {len(self.bpf) // 8} instructions"]
+        lines += [f"rlimit {number} = {value}" for number, value in self.rlimits]
+        lines += [f"processes {self.processes}"]
+        lines += [f"env {name}={value}" for name, value in sorted(self.environment.items())]
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+def make_plans(
+    policy: Policy,
+    workspace: str | os.PathLike[str],
+    *,
+    launcher_env: Mapping[str, str],
+    hidden: Iterable[str] = (),
+) -> list[Plan]:
+    """The plans to try, best first, for this process's user on this host.
+
+    Args:
+        policy: what is allowed.
+        workspace: the notebook's folder.
+        launcher_env: the variables that may reach the cells; those of the policy and HOME, USER, LOGNAME,
+            SHELL and TMPDIR of the sandbox are added.
+        hidden: further paths that must not be visible (Jupyter's runtime folder). The workspace itself may be
+            among them (it is the home or the runtime folder): then `SECRET_NAMES` in it are hidden.
+
+    Raises:
+        IsolationUnavailable: the level is not one with a process of its own.
+        OSError: the workspace does not exist.
+    """
+    level = policy.isolation.level
+    if level == "in-process":
+        raise IsolationUnavailable(level, "process", "this level has no process of its own")
+    names = ("full", "seccomp+landlock") if level == "auto" else (level,)
+    real = os.path.realpath(workspace, strict=True)
+    return [
+        _assemble(name, who, policy, os.path.abspath(workspace), launcher_env, hidden)
+        for name in names
+        for who in _identities("namespaces" in LAYERS[name], real)
+    ]
+
+
+def _identities(namespaces: bool, workspace: str) -> Iterator[Identity]:
+    """Who the worker may be, best first. Uid 0 is bound by no process limit, hence only the last resort."""
+    uid, owner = os.geteuid(), os.stat(workspace)
+    if uid != 0:
+        yield Identity("self", uid, os.getegid())
+        return
+    # Group 0 would come with the rights of root's group; the owner's own bits are enough.
+    group = owner.st_gid or NOBODY
+    # Without mounts the owner must be able to go to the interpreter as it lies: not below root's private
+    # home.
+    needed = [os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, sys.executable, workspace)]
+    if owner.st_uid != 0 and (namespaces or all(reachable(p, owner.st_uid, group) for p in needed)):
+        yield Identity("owner", owner.st_uid, group)
+    elif namespaces:
+        yield Identity("mapped", NOBODY, NOBODY)
+    if owner.st_uid == 0 or not namespaces:
+        yield Identity("root", 0, 0)
+
+
+def grant_around(access: Access, folder: str, without: Iterable[str]) -> list[Grant]:
+    """Rules that grant ``folder`` except the paths ``without``.
+
+    Landlock only adds rights, so a folder that holds an excepted path is granted child by child; new names
+    cannot be made in it then. Links are left out: a rule would follow them.
+    """
+    inner = [p for p in without if inside(p, folder)]
+    if not inner:
+        return [Grant(access, folder)]
+    if folder in inner:
+        return []
+    grants = [Grant("list", folder)]
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            if not entry.is_symlink():
+                grants += grant_around(access, entry.path, inner)
+    return grants
+
+
+def _assemble(
+    level: str,
+    who: Identity,
+    policy: Policy,
+    asked: str,
+    launcher_env: Mapping[str, str],
+    hidden: Iterable[str],
+) -> Plan:
+    layers, notes = LAYERS[level], []  # type: Layers, list[str]
+    namespaces = "namespaces" in layers
+    home = home_of(launcher_env)
+    hide = {os.path.realpath(h) for h in hidden if os.path.exists(h)}
+    links, real = links_along(asked)
+    workspace = visible_workspace(real, hide, notes)
+    writable = policy.files.workspace == "read-write" and bool(workspace)
+
+    # What is shown: real paths, and the links by which they are named.
+    system, code = existing(SYSTEM, links), existing(interpreter(notes, home), links)
+    data = existing(policy.files.read, links)
+    for path in [d for d in data if any(inside(place, d) for place in ("/tmp", "/etc", "/proc", "/dev"))]:  # noqa: S108
+        data.remove(path)
+        notes.append(f"{path} holds folders that are private to the sandbox, so it is not shown.")
+    etc = existing((f"/etc/{name}" for name in ETC), links)
+    etc = [e for e in etc if not any(inside(e, folder) for folder in system)]
+    if workspace in code:
+        writable = False
+        notes.append("The workspace is on the kernel's own import path, so it is read-only.")
+    if workspace and (real in hide or inside(home, workspace)):
+        for folder in {real} & hide | ({home} if inside(home, workspace) else set()):
+            with os.scandir(folder) as entries:
+                hide |= {os.path.realpath(e.path) for e in entries if e.name.startswith(SECRET_NAMES)}
+        notes.append(
+            "The workspace is or contains the home or Jupyter's runtime folder: existing names in it "
+            "that start with a dot, and Jupyter's own files, are hidden."
+        )
+    shown = [p for p in (workspace, *data) if p]
+    hide = {h for h in hide if h not in code and any(inside(h, s) and h != s for s in shown)}
+    protected = {c for c in code if workspace and c != workspace and inside(c, workspace)}
+
+    binds = {p: Bind(p) for p in etc} | {p: Bind(p, mapped=_mapped(p, who)) for p in data}
+    if workspace:
+        binds[workspace] = Bind(workspace, writable, mapped=_mapped(workspace, who, must=writable))
+    for path in code:
+        binds[path] = Bind(path, workspace == path and writable, True, mapped=_mapped(path, who))
+    binds |= {p: Bind(p, execute=True) for p in system}
+
+    inner_home = next(
+        h for h in HOMES if not workspace or (not inside(h, workspace) and not inside(workspace, h))
+    )
+    tmp, scratch = ("/var/tmp" if workspace == "/tmp" else "/tmp"), ""  # noqa: S108
+    private = [Tmpfs(tmp, policy.limits.tmp), Tmpfs(inner_home, policy.limits.home, 0o700)]
+    private += [Tmpfs("/dev/shm", policy.limits.shm)]  # noqa: S108
+    if not namespaces:
+        parent = launcher_env.get("TMPDIR", "")
+        if not os.path.isdir(parent) or not os.access(parent, os.W_OK | os.X_OK):
+            parent = "/tmp"  # noqa: S108
+        scratch = os.path.join(os.path.realpath(parent), f"sandbox-{secrets.token_hex(8)}")
+        tmp, inner_home, private = f"{scratch}/tmp", f"{scratch}/home", []
+        notes += _losses(level, who)
+        found = os.stat(real)
+        if who.strategy == "root" and found.st_uid != 0 and not found.st_mode & 0o002:
+            notes.append("The workspace belongs to another user and cannot be written.")
+    environment = {**launcher_env, **policy.environment.set}
+    environment |= {"HOME": inner_home, "USER": USER, "LOGNAME": USER, "SHELL": "/bin/sh", "TMPDIR": tmp}
+    environment.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+
+    access: Access = "read-write" if writable else "read"
+    # Where there are mounts, they hide and protect; rules that go around would only take new names away.
+    grants = grant_around(access, workspace, () if namespaces else hide | protected) if workspace else []
+    if len(grants) > 1:
+        notes.append(
+            "No new names can be made at the top of the workspace, because it holds protected paths."
+        )
+    grants += [Grant("read-exec", p) for p in (*system, *code)]
+    grants += [grant for p in data for grant in grant_around("read", p, () if namespaces else hide)]
+    grants += [Grant("device", f"/dev/{name}") for name in DEVICES]
+    if namespaces:
+        grants += [Grant("list", "/"), Grant("read", "/etc"), Grant("read", "/proc")]
+        grants += [Grant("read-write", t.path) for t in private]
+    else:
+        grants += [Grant("read-write", tmp), Grant("read-write", inner_home)]
+        grants += [Grant("read", p) for p in (*etc, *existing(LOCAL_READ, []), "/proc/self")]
+    abi = landlock.abi()
+    notes += seccomp.notes(level, abi) if "seccomp" in layers else []
+    return Plan(
+        level=level, layers=layers, identity=who, workspace=workspace, workspace_writable=writable,
+        cwd=workspace or inner_home, binds=_outermost(binds.values()) if namespaces else (),
+        links=tuple(dict.fromkeys(links)) if namespaces else (), tmpfs=tuple(private),
+        files=tuple(_etc_files(who, inner_home)) if namespaces else (),
+        protected=tuple(sorted(protected)), hidden=tuple(sorted(hide)), grants=tuple(dict.fromkeys(grants)),
+        scratch=scratch, environment=environment, rlimits=limits.planned(policy.limits),
+        processes=policy.limits.processes, landlock_abi=abi,
+        bpf=_compiled(level, abi) if "seccomp" in layers else b"", notes=tuple(notes),
+    )  # fmt: skip
+
+
+@functools.cache
+def _compiled(level: str, abi: int) -> bytes:
+    return seccomp.compile_filter(level=level, landlock_abi=abi)
+
+
+def _mapped(path: str, who: Identity, must: bool = False) -> Literal["", "try", "must"]:
+    """Whether ``path`` needs its owner's id shown as the worker's."""
+    found = os.stat(path)
+    if who.strategy not in ("owner", "mapped") or found.st_uid == who.uid:
+        return ""
+    needed = 0o5 if os.path.isdir(path) else 0o4
+    return "must" if must or found.st_mode & needed != needed else "try"
+
+
+def _outermost(binds: Iterable[Bind]) -> tuple[Bind, ...]:
+    """The binds, parents first, without those that an enclosing one already shows in the same way."""
+    kept: list[Bind] = []
+    for bind in sorted(binds, key=lambda b: (b.path.count("/"), b.path)):
+        around = [k for k in kept if inside(bind.path, k.path)]
+        if around and (around[-1].writable, around[-1].execute, around[-1].mapped) == (
+            bind.writable, bind.execute, bind.mapped
+        ):  # fmt: skip
+            continue
+        kept.append(bind)
+    return tuple(kept)
+
+
+def _etc_files(who: Identity, home: str) -> Iterator[tuple[str, str]]:
+    """What name look-ups need, without the host's users, groups and names."""
+    user = f"{USER}:x:{who.uid}:{who.gid}:sandbox:{home}:/bin/sh\n"
+    root = "root:x:0:0:root:/root:/usr/sbin/nologin\n"
+    yield "/etc/passwd", user if who.uid == 0 else root + user
+    yield "/etc/group", f"{USER}:x:{who.gid}:\n" + ("" if who.gid == 0 else "root:x:0:\n")
+    yield "/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"
+    yield "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"
+    yield "/etc/hostname", "sandbox\n"
+
+
+def _losses(level: str, who: Identity) -> Iterator[str]:
+    """What a level without namespaces cannot give."""
+    yield "There are no namespaces: process numbers in use can be found out, and leftovers are hunted."
+    if "landlock" in LAYERS[level]:
+        yield "POSIX shared memory (/dev/shm) is refused, because it cannot be made private without a mount."
+    else:
+        yield "Files that the user can read can be read."
+    if "seccomp" not in LAYERS[level]:
+        yield "System calls are not filtered: UDP and local sockets are open."
+    yield "The private folder for temporary files has no size limit of its own."
+    if who.uid == 0:
+        yield "The worker keeps uid 0 (without capabilities), which no process limit binds."
+    else:
+        yield "The process limit counts all processes of this user."

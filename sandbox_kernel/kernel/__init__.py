@@ -1,0 +1,1 @@
+"""The front: Jupyter in, session out."""

@@ -1,0 +1,89 @@
+"""ipykernel's application with the parts left out that would run a person's or a folder's code in the front."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import zmq
+from ipykernel.iostream import IOPubThread
+from ipykernel.kernelapp import IPKernelApp
+from traitlets import Any as AnyTrait
+from traitlets.config.loader import Config
+
+from ..policy import Policy
+from .front import SandboxedKernel
+
+
+class _NoDisplayHook:
+    """Stands where ipykernel's application keeps the front's display hook; nothing is displayed by the front."""
+
+    get_execution_count = staticmethod(lambda: 0)
+
+
+class SandboxApp(IPKernelApp):  # type: ignore[misc]
+    """Sockets, heartbeat, control thread and parent poller as in stock; the kernel behind them is ours."""
+
+    name = "sandboxed-python"
+    policy = AnyTrait(Policy())
+    zygote = AnyTrait(None)
+
+    def initialize(self, argv: list[str] | None = None) -> None:
+        """Open the sockets and make the kernel."""
+        self.kernel_class = SandboxedKernel
+        # The class attribute was computed at import, before the launcher's environment was read back.
+        self.parent_handle = int(os.environ.get("JPY_PARENT_PID") or 0)
+        super().initialize(argv)
+
+    # ---- what stock would execute in this process, in the name of the person or of the notebook's folder
+
+    def load_config_file(self, *_args: Any, **_kwargs: Any) -> None:
+        """Leave out ``ipython_config.py``: it is code, and it configures shells, which are not run here."""
+
+    def init_path(self) -> None:
+        """Leave out the notebook's folder: a module planted there must never be imported by the front."""
+
+    def init_extensions(self) -> None:
+        """Extensions belong to a shell."""
+
+    def init_code(self) -> None:
+        """Start-up files belong to a shell."""
+
+    def init_gui_pylab(self) -> None:
+        """Backends belong to a shell."""
+
+    def init_pdb(self) -> None:
+        """The front is not debugged by its users."""
+
+    def init_io(self) -> None:
+        """Keep this process's own standard streams: what it writes is for the log, not for a notebook."""
+        self.displayhook = _NoDisplayHook()
+
+    def reset_io(self) -> None:
+        """Nothing was redirected."""
+
+    # ---- sockets
+
+    def init_control(self, context: zmq.Context[Any]) -> None:
+        """As in stock, but with no thread for subshells: they are not offered."""
+        super().init_control(context)
+        self.shell_channel_thread = None
+
+    def init_iopub(self, context: zmq.Context[Any]) -> None:
+        """As in stock, but without the local port through which forked children of a stock kernel print."""
+        self.iopub_socket = context.socket(zmq.XPUB)
+        self.iopub_socket.linger = 1000
+        self._apply_curve_server_options(self.iopub_socket)
+        self.iopub_port = self._bind_socket(self.iopub_socket, self.iopub_port)
+        self.configure_tornado_logger()
+        self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, session=self.session)
+        self.iopub_thread.start()
+        self.iopub_socket = self.iopub_thread.background_socket
+
+    def init_kernel(self) -> None:
+        """Make the kernel and hand it the sandbox."""
+        super().init_kernel()
+        self.kernel.attach(self.zygote, self.policy)
+
+    def _config_default(self) -> Config:
+        return Config()

@@ -1,0 +1,102 @@
+"""The history that `history_request` answers from, kept by the front and out of the worker's reach.
+
+Stock keeps one database for all notebooks; in the worker's hands it would show one notebook's cells to another.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from IPython.core.history import HistoryManager
+from IPython.core.inputtransformer2 import TransformerManager
+from IPython.core.interactiveshell import InteractiveShellABC
+
+_OUTPUT_CHARS = 100_000
+
+
+class _NoShell:
+    """Stands where IPython's history manager wants a shell; it only asks for the profile's folder."""
+
+    user_ns: dict[str, Any] = {}
+    user_ns_hidden: dict[str, Any] = {}
+
+    def push(self, *_args: Any, **_kwargs: Any) -> None:
+        """Leave out the ``_i`` variables: they are the worker's."""
+
+
+InteractiveShellABC.register(_NoShell)
+
+
+class History:
+    """Inputs and outputs of this kernel, and the inputs of earlier ones.
+
+    Args:
+        profile: the folder of the IPython profile; its ``history.sqlite`` is used, as in stock.
+    """
+
+    def __init__(self, profile: str, log: logging.Logger) -> None:
+        self._profile, self._log = profile, log
+        self._manager: HistoryManager | None = None
+        self._transformer = TransformerManager()
+
+    def _open(self) -> HistoryManager:
+        # Opened with the first cell, not at start: creating the database takes longer than the rest of it.
+        if self._manager is None:
+            file = Path(self._profile) / "history.sqlite" if self._profile else Path(":memory:")
+            self._manager = HistoryManager(shell=_NoShell(), hist_file=str(file))
+        return self._manager
+
+    def store(self, line: int, code: str) -> None:
+        """Note a cell that is about to run as number `line`."""
+        try:
+            cooked = self._transformer.transform_cell(code)
+        except Exception:  # a transformer fails on text that is not Python; the text itself is the history
+            cooked = code
+        manager = self._open()
+        if line < len(manager.input_hist_raw):
+            manager.reset(new_session=True)  # a fresh worker counts from 1 again
+        while len(manager.input_hist_raw) < line:
+            manager.input_hist_parsed.append("")
+            manager.input_hist_raw.append("")
+        manager.store_inputs(line, cooked, code)
+
+    def store_output(self, line: int, text: str) -> None:
+        """Note the text of the result of cell `line`."""
+        self._open().output_hist_reprs[line] = text[:_OUTPUT_CHARS]
+
+    def request(self, content: dict[str, Any]) -> list[Any]:
+        """The entries for one ``history_request``; empty for an unknown kind."""
+        manager = self._open()
+        kind, raw, output = content.get("hist_access_type"), bool(content.get("raw", True)), bool(content.get("output"))
+        if kind == "tail":
+            found = manager.get_tail(content.get("n"), raw=raw, output=output, include_latest=True)
+        elif kind == "range":
+            session, start = int(content.get("session") or 0), int(content.get("start") or 0)
+            found = manager.get_range(session, start, content.get("stop"), raw=raw, output=output)
+        elif kind == "search":
+            found = manager.search(
+                content.get("pattern") or "*", raw=raw, output=output, n=content.get("n"),
+                unique=bool(content.get("unique")),
+            )  # fmt: skip
+        else:
+            return []
+        return [self._with_output(entry) if output else list(entry) for entry in found]
+
+    def _with_output(self, entry: Any) -> list[Any]:
+        session, line, (code, stored) = entry
+        manager = self._open()
+        if session in (0, manager.session_number):
+            stored = manager.output_hist_reprs.get(line, stored)
+        return [session, line, [code, stored]]
+
+    def close(self) -> None:
+        """Write what is cached and close the database."""
+        if self._manager is not None:
+            try:
+                self._manager.end_session()
+                self._manager.close()
+            except Exception:  # a locked or full disk must not keep the kernel from ending
+                self._log.warning("the history could not be written", exc_info=True)
+            self._manager = None

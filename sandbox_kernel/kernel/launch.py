@@ -1,0 +1,60 @@
+"""From a clean process to a running kernel: imports, the fork of the sandbox, and only then the secrets."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from typing import Any
+
+from ..confine import linux
+from ..confine.launch import ZygoteLink, start_zygote
+from ..confine.plan import make_plans
+from ..errors import SandboxError
+from ..policy import Policy
+from ..worker import entry
+from .app import SandboxApp
+from .environment import POLICY_VARIABLE
+
+
+def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
+    """Run the kernel; returns when it is shut down.
+
+    Args:
+        secrets_fd: the sealed memory file with the launcher's environment and arguments.
+        hidden: folders that must not show in the sandbox.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.set_inheritable(secrets_fd, False)
+    policy, zygote = _start_sandbox(hidden)
+    # From here on secrets may enter: nothing is forked from this process any more.
+    secrets = _read_back(secrets_fd)
+    linux.set_dumpable(False)
+    os.environ.clear()
+    os.environ.update(secrets["environ"])
+    app = SandboxApp.instance(policy=policy, zygote=zygote)
+    try:
+        app.initialize(secrets["argv"])
+        app.start()
+    finally:
+        if isinstance(zygote, ZygoteLink):
+            zygote.close()
+
+
+def _start_sandbox(hidden: tuple[str, ...]) -> tuple[Policy, ZygoteLink | SandboxError]:
+    """Fork the sandbox; a policy or a machine that does not allow it is told later, in each cell."""
+    policy = Policy()
+    try:
+        policy = Policy.load(os.environ.pop(POLICY_VARIABLE, ""))
+        environment = {**os.environ, **policy.environment.set}
+        plans = make_plans(policy, os.getcwd(), launcher_env=environment, hidden=hidden)
+        return policy, start_zygote(plans, entry)
+    except SandboxError as error:
+        return policy, error
+
+
+def _read_back(fd: int) -> dict[str, Any]:
+    with open(fd, "rb", closefd=True) as memory:
+        memory.seek(0)
+        data: dict[str, Any] = json.loads(memory.read())
+    return data

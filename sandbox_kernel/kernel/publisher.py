@@ -1,0 +1,124 @@
+"""From the session to the client: gates every message, keeps the order, merges small writes.
+
+The first piece of text goes out at once, what follows within `MERGE_S` is merged: a loop of prints makes few
+messages and an unflushed line is still visible at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+from ..channel.schema import InputRequest, Publish
+from ..errors import SandboxError
+from ..outputs.gate import gate
+
+MERGE_S = 0.01
+MERGE_BYTES = 1 << 20
+_PARENTS = 1000
+# Messages handed to the IOPub thread and not yet sent; beyond it the worker waits.
+_QUEUED_MESSAGES = 200
+_COMMS = 10_000
+
+
+class Publisher:
+    """The `Sink` of the kernel's session.
+
+    Args:
+        send: publishes one message: type, content, parent header, metadata, buffers.
+        queued: how many messages the IOPub thread still holds.
+        ask: forwards an input request to the client that asked for the cell.
+        lost: called when the worker is gone.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], list[bytes]], None],
+        *,
+        queued: Callable[[], int],
+        ask: Callable[[InputRequest], None],
+        lost: Callable[[SandboxError], None],
+    ) -> None:
+        self._send, self._queued, self.ask, self._lost = send, queued, ask, lost
+        self._parents: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._text: list[str] = []
+        self._text_bytes = 0
+        self._text_key = ("", "")
+        self._timer: asyncio.TimerHandle | None = None
+        self._sent_at = 0.0
+        self.comms: OrderedDict[str, str] = OrderedDict()
+        self.last_result: str | None = None
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Messages come from this loop."""
+        self._loop = loop
+
+    def remember(self, parent: dict[str, Any]) -> None:
+        """Note a request; the worker can only name messages by the ids noted here."""
+        self._parents[parent["header"]["msg_id"]] = parent
+        while len(self._parents) > _PARENTS:
+            self._parents.popitem(last=False)
+
+    def parent(self, request_id: str) -> dict[str, Any]:
+        """The request with this id as its client sent it; empty when it is not (or no longer) known."""
+        return self._parents.get(request_id, {})
+
+    # ------------------------------------------------------------ Sink
+
+    def stream(self, parent: str, name: str, text: str) -> None:
+        """Text for standard output or error."""
+        if self._text and (parent, name) != self._text_key:
+            self.flush()
+        self._text_key = (parent, name)
+        self._text.append(text)
+        self._text_bytes += len(text)
+        assert self._loop is not None
+        since = self._loop.time() - self._sent_at
+        if since >= MERGE_S or self._text_bytes >= MERGE_BYTES:
+            self.flush()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(MERGE_S - since, self.flush)
+
+    def publish(self, message: Publish, buffers: list[bytes]) -> None:
+        """A display, result, error or comm message.
+
+        Raises:
+            ProtocolError: the message is not one that a worker may send.
+        """
+        content = gate(message.msg_type, message.content, buffers)
+        self.flush()
+        if message.msg_type == "comm_open":
+            self.comms[content["comm_id"]] = content["target_name"]
+            while len(self.comms) > _COMMS:
+                self.comms.popitem(last=False)
+        elif message.msg_type == "comm_close":
+            self.comms.pop(content["comm_id"], None)
+        elif message.msg_type == "execute_result":
+            plain = content["data"].get("text/plain")
+            self.last_result = plain if isinstance(plain, str) else None
+        self._send(message.msg_type, content, self.parent(message.parent), message.metadata, buffers)
+
+    def flush(self) -> None:
+        """Send the text that was held back for merging."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._text:
+            return
+        text, self._text, self._text_bytes = "".join(self._text), [], 0
+        parent, name = self._text_key
+        assert self._loop is not None
+        self._sent_at = self._loop.time()
+        self._send("stream", {"name": name, "text": text}, self.parent(parent), {}, [])
+
+    def lost(self, error: SandboxError) -> None:
+        """The worker is gone; so are its comms."""
+        self.comms.clear()
+        self._lost(error)
+
+    def pressed(self) -> bool:
+        """True while the IOPub thread has not kept up."""
+        return self._queued() > _QUEUED_MESSAGES

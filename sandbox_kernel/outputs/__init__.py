@@ -1,0 +1,1 @@
+"""The output gate: what the worker shows becomes a message only here."""

@@ -1,0 +1,68 @@
+"""Every sentence that a person reads about the sandbox, in one place."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+
+def describe_exit(status: int) -> str:
+    """Why a worker ended, in words, out of its wait status (see waitpid(2))."""
+    if os.WIFSIGNALED(status):
+        number = os.WTERMSIG(status)
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        cause = {
+            "SIGSEGV": "a crash in native code (segmentation fault)",
+            "SIGABRT": "native code called abort()",
+            "SIGBUS": "a bus error in native code",
+            "SIGFPE": "a floating-point error in native code",
+            "SIGILL": "an illegal instruction in native code",
+            "SIGKILL": "it was killed; often the machine was short of memory",
+            "SIGSYS": "it made a system call of a foreign architecture, which the sandbox ends at once",
+            "SIGXCPU": "it used up its processor time",
+            "SIGXFSZ": "it wrote a file larger than the policy allows",
+        }.get(name, "it was ended by a signal")
+        return f"{cause} ({name})"
+    return f"the code ended the process itself (exit code {os.WEXITSTATUS(status)})"
+
+
+def traceback_lines(name: str, text: str) -> list[str]:
+    """The traceback of an error of ours: one red line, none of our own frames."""
+    return [f"\x1b[0;31m{name}\x1b[0m: {text}"]
+
+
+def status_text(
+    *, level: str, proofs: Sequence[Mapping[str, Any]], details: Mapping[str, Any], policy: Iterable[tuple[str, str]]
+) -> str:
+    """What ``%sandbox`` prints: the level, what each probe tried and saw, what is missing, the limits."""
+    lines = [f"Sandboxed Python: isolation level {level}, proven by {len(proofs)} probes"]
+    for proof in proofs:
+        mark = "ok " if proof.get("ok") else "NO "
+        lines.append(f"  {mark} {proof.get('layer', '')}: {proof.get('tried', '')} -> {proof.get('saw', '')}")
+    for note in details.get("notes", ()):
+        lines.append(f"  note: {note}")
+    lines.append("Policy:")
+    lines.extend(f"  {name} = {value}" for name, value in policy)
+    return "\n".join(lines) + "\n"
+
+
+def policy_rows(policy: Any) -> list[tuple[str, str]]:
+    """``("limits.memory", "4 GiB")`` and so on, for every value of a policy."""
+    rows = []
+    for table in policy.__struct_fields__:
+        section = getattr(policy, table)
+        for key in section.__struct_fields__:
+            value = getattr(section, key)
+            if table == "limits" and isinstance(value, int) and value >= 1024**2:
+                shown = f"{value / 1024**2:g} MiB" if value < 1024**3 else f"{value / 1024**3:g} GiB"
+            elif isinstance(value, float):
+                shown = f"{value:g} s"
+            else:
+                shown = repr(value) if isinstance(value, (tuple, dict)) else str(value)
+            rows.append((f"{table}.{key}", shown))
+    return rows

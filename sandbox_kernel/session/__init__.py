@@ -1,0 +1,1 @@
+"""The trusted core: one worker's life, without any Jupyter in it."""

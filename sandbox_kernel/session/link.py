@@ -1,0 +1,220 @@
+"""The front's end of one worker: its channel and the pipes on its standard output and error.
+
+Everything that arrives here is hostile bytes. Nothing is parsed before its size is bounded, nothing blocks, and a
+worker that outruns the reader is made to wait (its sends block once the socket's buffer is full).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+import contextlib
+import os
+import socket
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..channel import schema
+from ..channel.framing import PACKET_BYTES, Assembler, Bounds, encode
+from ..errors import ProtocolError
+
+_PACKETS_PER_TURN = 64
+_PIPE_BYTES = 65536
+_RETRY_S = 0.005
+# What may still be read after the worker is dead. Its children can keep writing to the pipes for ever.
+_LAST_PACKETS = 20_000
+_LAST_PIPE_READS = 256
+
+
+class WorkerLink:
+    """Sends requests to one worker and receives its messages.
+
+    Args:
+        number: the worker's number, as the zygote knows it.
+        on_message: called with each decoded message and its buffers.
+        on_raw: called with ``("stdout" | "stderr", text)`` for what came by the pipes.
+        on_broken: called once, with None at end-of-file or with the error when the worker broke the protocol.
+        pressed: says that the reader downstream is full; while it is true nothing is read.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        number: int,
+        *,
+        on_message: Callable[[schema.Message, list[bytes]], None],
+        on_raw: Callable[[str, str], None],
+        on_broken: Callable[[ProtocolError | None], None],
+        pressed: Callable[[], bool],
+    ) -> None:
+        self.number = number
+        self.pidfd: int | None = None
+        self._loop = loop
+        self._on_message, self._on_raw, self._on_broken, self._pressed = on_message, on_raw, on_broken, pressed
+        self._channel, self._far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._assembler = Assembler(Bounds())
+        self._outgoing: deque[bytes] = deque()
+        self._pipes: dict[int, tuple[str, codecs.IncrementalDecoder]] = {}
+        self._far_pipes: list[int] = []
+        for name in ("stdout", "stderr"):
+            near, far = os.pipe2(os.O_CLOEXEC)
+            os.set_blocking(near, False)
+            self._pipes[near] = (name, codecs.getincrementaldecoder("utf-8")("replace"))
+            self._far_pipes.append(far)
+        self._broken = False
+        self._closed = False
+        self._reading = False
+
+    def far_ends(self) -> list[int]:
+        """The descriptors for the worker: channel, standard output, standard error."""
+        return [self._far_channel.fileno(), *self._far_pipes]
+
+    def start(self) -> None:
+        """Begin to read; the far ends are closed here (the zygote has its copies by now)."""
+        self._far_channel.close()
+        for fd in self._far_pipes:
+            os.close(fd)
+        self._far_pipes = []
+        self._resume()
+
+    # ------------------------------------------------------------ sending
+
+    def send(self, message: dict[str, Any], buffers: Sequence[bytes | memoryview] = ()) -> None:
+        """Queue one message; never blocks."""
+        if self._closed:
+            return
+        idle = not self._outgoing
+        self._outgoing.extend(bytes(packet) for packet in encode(message, list(buffers)))
+        if idle:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._outgoing:
+            try:
+                self._channel.send(self._outgoing[0], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            except BlockingIOError:
+                self._loop.add_writer(self._channel.fileno(), self._flush)
+                return
+            except OSError:
+                self._outgoing.clear()  # the worker is gone; its death is noticed on the reading side
+                break
+            self._outgoing.popleft()
+        self._loop.remove_writer(self._channel.fileno())
+
+    # ------------------------------------------------------------ receiving
+
+    def _resume(self) -> None:
+        if self._closed or self._reading:
+            return
+        if self._pressed():
+            self._loop.call_later(_RETRY_S, self._resume)
+            return
+        self._reading = True
+        if not self._broken:
+            self._loop.add_reader(self._channel.fileno(), self._readable)
+        for fd in self._pipes:
+            self._loop.add_reader(fd, self._pipe_readable, fd)
+
+    def _pause(self) -> None:
+        if not self._reading:
+            return
+        self._reading = False
+        self._loop.remove_reader(self._channel.fileno())
+        for fd in self._pipes:
+            self._loop.remove_reader(fd)
+        self._loop.call_later(_RETRY_S, self._resume)
+
+    def _readable(self) -> None:
+        for _ in range(_PACKETS_PER_TURN):
+            if not self._receive():
+                return
+            if self._pressed():
+                self._pause()
+                return
+
+    def _receive(self) -> bool:
+        """Handle one packet; False when there is none or the channel is broken."""
+        if self._broken or self._closed:
+            return False
+        try:
+            # One byte more than a packet may have, so that a longer (truncated) one is seen. Plain recv: a
+            # descriptor that the worker passes along is dropped by the kernel.
+            packet = self._channel.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            packet = b""
+        if not packet:
+            self._break(None)
+            return False
+        try:
+            frame = self._assembler.feed(packet)
+            if frame is not None:
+                message = schema.decode(frame)
+                self._on_message(message, [bytes(b) for b in frame.buffers])
+        except ProtocolError as error:
+            self._break(error)
+            return False
+        return True
+
+    def _break(self, error: ProtocolError | None) -> None:
+        self._broken = True
+        self._loop.remove_reader(self._channel.fileno())
+        self._on_broken(error)
+
+    def _pipe_readable(self, fd: int) -> None:
+        if self._read_pipe(fd) and self._pressed():
+            self._pause()
+
+    def _read_pipe(self, fd: int) -> bool:
+        name, decoder = self._pipes[fd]
+        try:
+            data = os.read(fd, _PIPE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        if not data:
+            self._loop.remove_reader(fd)
+            del self._pipes[fd]
+            os.close(fd)
+            return False
+        text = decoder.decode(data)
+        if text:
+            self._on_raw(name, text)
+        return True
+
+    def drain_pipes(self) -> None:
+        """Take over what C code and children have written up to now."""
+        for fd in list(self._pipes):
+            for _ in range(_LAST_PIPE_READS):
+                if not self._read_pipe(fd):
+                    break
+
+    def drain(self) -> None:
+        """Take over what a dead worker left in the channel and the pipes."""
+        for _ in range(_LAST_PACKETS):
+            if not self._receive():
+                break
+        self.drain_pipes()
+
+    def close(self) -> None:
+        """Release every descriptor; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._reading = False
+        for remove in (self._loop.remove_reader, self._loop.remove_writer):
+            remove(self._channel.fileno())
+        self._channel.close()
+        self._far_channel.close()
+        for fd in self._pipes:
+            self._loop.remove_reader(fd)
+        for fd in [*self._pipes, *self._far_pipes]:
+            os.close(fd)
+        self._pipes, self._far_pipes = {}, []
+        if self.pidfd is not None:
+            with contextlib.suppress(OSError):
+                os.close(self.pidfd)
+            self.pidfd = None

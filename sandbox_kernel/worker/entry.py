@@ -1,0 +1,101 @@
+"""What the zygote calls: `prepare` once, `run` in each forked worker. The module is the entry object."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any, NoReturn, TextIO
+
+from ..channel.framing import encode
+from .kernel import SignalSafeLoop, WorkerKernel, make_kernel
+from .link import Link
+from .questions import Questions
+from .serve import Server, ignore
+from .session import ChannelSession
+from .streams import OutStream
+from .wakeup import Wakeup
+
+_prepared: tuple[WorkerKernel, ChannelSession, OutStream, OutStream] | None = None
+_shell_variables: dict[str, str] = {}
+
+
+def prepare(preload: Sequence[str] = ()) -> None:
+    """Makes kernel and shell, so that a forked worker starts in a few milliseconds.
+
+    Called once, in the confined and single-threaded zygote. Starts no thread and leaves no file open.
+
+    Args:
+        preload: modules to import already, for all workers; one that fails is left to the cells.
+    """
+    global _prepared
+    planned = dict(os.environ)
+    _prepared = make_kernel()
+    # The shell sets PAGER and the like. The zygote's environment stays as planned, to be compared with the plan.
+    _shell_variables.update(os.environ.items() - planned.items())
+    os.environ.clear()
+    os.environ.update(planned)
+    for name in preload:
+        try:
+            importlib.import_module(name)
+        except Exception:  # noqa: S112 - the cell that imports it gets the error, with its traceback
+            continue
+    # What exists now lives as long as the workers do: their collections need not look at it, and do not
+    # write into the pages that all of them share.
+    gc.freeze()
+
+
+def run(channel_fd: int, worker: int) -> NoReturn:
+    """Serves the channel until it ends; never returns.
+
+    Args:
+        channel_fd: this worker's end of the ``SOCK_SEQPACKET`` pair.
+        worker: its number, for nobody but a reader of this process.
+    """
+    if _prepared is None:
+        prepare()
+    assert _prepared is not None  # noqa: S101
+    kernel, session, stdout, stderr = _prepared
+    os.environ.update(_shell_variables)
+    link = Link(channel_fd)
+    signal.signal(signal.SIGINT, ignore)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    _reseed()
+    session.pid = link.pid
+    session.link = link
+    stdout.attach(link)
+    stderr.attach(link)
+    # The inherited objects belong to the descriptors of another process (and may think that they can seek).
+    system: Any = sys
+    system.__stdout__, system.__stderr__ = _pipe_text(1), _pipe_text(2)
+
+    loop = asyncio.new_event_loop()
+    asyncio.set_event_loop(loop)
+    wakeup = Wakeup()
+    kernel.io_loop = SignalSafeLoop(asyncio_loop=loop, make_current=False)
+    kernel.questions = Questions(link, wakeup)
+    # An awaiting cell asks which thread is the shell's; to have this attribute is all that it takes.
+    kernel.shell_channel_thread = SimpleNamespace(parent_thread=threading.main_thread(), manager=None)
+
+    shell: Any = kernel.shell
+    ready = {"type": "ready", "python": sys.version.split()[0], "banner": shell.banner}
+    link.send(encode({**ready, "execution_count": shell.execution_count}))
+    Server(kernel, link, loop, wakeup).run()
+
+
+def _pipe_text(descriptor: int) -> TextIO:
+    return open(descriptor, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)
+
+
+def _reseed() -> None:
+    # Python reseeds `random` after a fork; numpy's global generator, when it was preloaded, would be the same
+    # in every worker.
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()

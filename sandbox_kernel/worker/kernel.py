@@ -1,0 +1,149 @@
+"""The stock ``IPythonKernel`` and ``ZMQInteractiveShell`` without ZeroMQ."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import Any, cast
+
+import ipykernel
+import ipykernel.ipkernel
+import ipykernel.zmqshell
+import IPython.core.interactiveshell
+import IPython.utils.process
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp
+from tornado.platform.asyncio import AsyncIOLoop
+
+from . import commands
+from .history import HistoryManager
+from .questions import Questions
+from .session import ChannelSession, request_id
+from .streams import OutStream
+
+
+class NoSocket:
+    """Stands where ipykernel expects its IOPub socket and its thread; everything goes through the session."""
+
+    @property
+    def io_thread(self) -> NoSocket:
+        """Itself."""
+        return self
+
+    def flush(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing."""
+
+    def send_multipart(self, *args: Any, **kwargs: Any) -> None:
+        """Nothing: raw messages of one's own have no meaning to the front."""
+
+
+class SignalSafeLoop(AsyncIOLoop):
+    """The tornado view of the worker's loop.
+
+    tornado's own `add_callback` takes ``call_soon`` when the loop is running, which does not wake the
+    selector. From a signal handler the callback would wait for the next timer (ipython/ipykernel#881).
+    """
+
+    def add_callback(self, callback: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
+        """Runs `callback` in the next round of the loop, from any thread and from signal handlers."""
+        self.asyncio_loop.call_soon_threadsafe(self._run_callback, partial(callback, *args, **kwargs))
+
+
+class WorkerKernel(IPythonKernel):
+    """What differs from stock: where questions go, and how an awaiting cell is interrupted."""
+
+    questions: Questions | None = None
+
+    def _input_request(self, prompt: Any, ident: Any, parent: Any, password: bool = False) -> str:
+        # pdb and friends write their prompt's text first.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        if sys.stderr is not None:
+            sys.stderr.flush()
+        assert self.questions is not None  # noqa: S101 - set before the first cell
+        return self.questions.ask(request_id((parent or {}).get("header")), str(prompt), password)
+
+    @contextmanager
+    def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Iterator[None]:
+        """While a cell awaits: SIGINT cancels it, or interrupts what runs of it right now.
+
+        Stock only cancels, so that blocking code inside a coroutine goes on (ipython/ipykernel#1239). What
+        runs is the cell's when its context is: tasks and callbacks have the parent of the cell they are of.
+        """
+        loop = future.get_loop()
+        caller = asyncio.current_task(loop)
+        parent_of: Callable[[str], Any] = self.get_parent
+        cell = parent_of("shell")
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            task = asyncio.current_task(loop)
+            if parent_of("shell") is not cell:
+                loop.call_soon_threadsafe(cancel)
+            elif task is not caller:
+                if task is None:  # a callback: nobody waits for its exception
+                    loop.call_soon_threadsafe(cancel)
+                raise KeyboardInterrupt
+            elif future.done():  # the hooks after the cell, matplotlib's drawing for one
+                raise KeyboardInterrupt
+            else:  # about to wait: raising here would leave the cell running on its own
+                loop.call_soon_threadsafe(cancel)
+
+        def cancel() -> None:
+            if not future.done():
+                future.cancel()
+
+        interrupt.interrupts_the_cell = True  # type: ignore[attr-defined]
+        previous = signal.signal(signal.SIGINT, interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, previous)
+
+
+def _without_debugger() -> None:
+    # ipykernel.debugger imports debugpy: 60 ms, a warning about frozen modules, and breakpoint() then does
+    # nothing at all. No debug adapter can run in here.
+    stub = types.ModuleType("ipykernel.debugger", "The debugger is not available in the sandbox.")
+    stub._is_debugpy_available = False  # type: ignore[attr-defined]
+    stub.Debugger = type("Debugger", (), {"__module__": "ipykernel.debugger"})  # type: ignore[attr-defined]
+    sys.modules["ipykernel.debugger"] = stub
+
+
+def _log() -> logging.Logger:
+    # ipykernel's remarks about its own working are for an operator's terminal; a worker has none.
+    log = logging.getLogger("sandbox_kernel.worker")
+    log.addHandler(logging.NullHandler())
+    log.propagate = False
+    return log
+
+
+def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
+    """The kernel with its shell, not attached to a channel yet. Starts no thread and no loop."""
+    _without_debugger()
+    os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    if "" not in sys.path:
+        sys.path.insert(0, "")
+    # Libraries look for this name, and argparse in a cell should find no arguments.
+    sys.argv = [str(Path(ipykernel.__file__).parent.parent / "ipykernel_launcher.py")]
+    IPKernelApp.init_pdb(cast(Any, None))
+    IPKernelApp.patch_io(cast(Any, None))
+    interactiveshell: Any = IPython.core.interactiveshell
+    interactiveshell.HistoryManager = HistoryManager
+    for module in (ipykernel.zmqshell, IPython.utils.process):
+        cast(Any, module).system = commands.system
+
+    session = ChannelSession.make()
+    streams = OutStream("stdout", 1, session), OutStream("stderr", 2, session)
+    sys.stdout, sys.stderr = streams
+    socket = NoSocket()
+    kernel = WorkerKernel.instance(session=session, iopub_socket=socket, iopub_thread=socket, log=_log())
+    return kernel, session, *streams

@@ -1,0 +1,179 @@
+"""The worker's end of the channel: whole frames out, requests in.
+
+Cells may raise exceptions at any bytecode of this module (KeyboardInterrupt, a signal handler of theirs) and
+may print from signal handlers that interrupt a send. So everything that must not be torn is one call into C.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, NoReturn
+
+from ..channel.framing import PACKET_BYTES, Assembler
+
+_GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.EBADF}
+_ANSWERS = {"input_reply", "input_refused"}
+
+
+@dataclass(slots=True)
+class Request:
+    """One message of the front: `op`, the `id` to answer to, all its `fields`, and the buffers beside it."""
+
+    op: str
+    id: str
+    fields: dict[str, Any]
+    buffers: list[memoryview]
+    replied: bool = False
+
+
+@dataclass(slots=True)
+class Waiter:
+    """Somebody in ``input()``: `answer` is filled when it has come, and a byte is written to `wake`."""
+
+    wake: int
+    answer: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class _Inbox:
+    raw: deque[bytes] = field(default_factory=deque)
+    requests: deque[Request] = field(default_factory=deque)
+    last_id: str = ""
+
+
+def leave(status: int = 0) -> NoReturn:
+    """Ends the process at once: no handlers, no waiting for threads."""
+    os._exit(status)
+
+
+class Link:
+    """The socket, its two locks, and what has been received.
+
+    Attributes:
+        pid: of the worker; a process with another pid is a fork and must not touch the socket.
+        waiters: by serial number, who waits for an answer of the person.
+        notify: called, from any thread, when requests have come that the event loop did not take in itself.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._socket = socket.socket(fileno=descriptor)
+        self._socket.setblocking(True)
+        self._socket.set_inheritable(False)
+        self.pid = os.getpid()
+        self.waiters: dict[int, Waiter] = {}
+        self.notify: Callable[[], None] = lambda: None
+        self._sending = threading.RLock()
+        self._busy = False
+        self._deferred: deque[list[bytes]] = deque()
+        self._receiving = threading.RLock()
+        self._assembler = Assembler()
+        self._inbox = _Inbox()
+        self._receive = partial(self._socket.recv, PACKET_BYTES, socket.MSG_DONTWAIT)
+        os.register_at_fork(after_in_child=self._disown)
+
+    def _disown(self) -> None:
+        # A child that kept the socket would keep the worker looking alive, and could take its requests.
+        with contextlib.suppress(OSError):
+            self._socket.close()
+
+    def fileno(self) -> int:
+        """The descriptor, for selectors."""
+        return self._socket.fileno()
+
+    # -- out
+
+    def send(self, packets: Iterable[bytes]) -> None:
+        """Sends one frame; blocks while the front is behind.
+
+        An exception may leave the frame unfinished: the front drops it when the next one begins. In a signal
+        handler that interrupted another send of this thread the frame waits for that one's end, or it would
+        cut it in two.
+        """
+        with self._sending:
+            if self._busy:
+                self._deferred.append(list(packets))
+                return
+            self._busy = True
+            try:
+                deque(map(self._socket.send, packets), maxlen=0)
+                while self._deferred:
+                    deque(map(self._socket.send, self._deferred.popleft()), maxlen=0)
+            except OSError as error:
+                if error.errno in _GONE:
+                    leave()
+                raise
+            finally:
+                self._busy = False
+
+    def send_surely(self, packets: list[bytes]) -> None:
+        """Sends one frame exactly once, whatever is raised meanwhile. Only for the top of the main thread."""
+        sent: list[int] = []
+        while True:
+            try:
+                with self._sending:
+                    self._busy = False
+                    while len(sent) < len(packets):
+                        # extend() records each packet in the C call that sent it: an exception cannot come
+                        # between, so a frame that is out is never sent twice.
+                        sent.clear()
+                        sent.extend(map(self._socket.send, packets))
+                return
+            except OSError as error:
+                if error.errno in _GONE:
+                    leave()
+                time.sleep(0.01)
+            except BaseException:  # noqa: S112 - whatever it was meant for, the reply comes first
+                continue
+
+    # -- in
+
+    def receive(self) -> None:
+        """Takes in all that has come: answers go to their waiters, requests into the queue."""
+        inbox = self._inbox
+        with self._receiving:
+            try:
+                # As above: what recv() returned is in the queue before an exception can be raised.
+                inbox.raw.extend(iter(self._receive, b""))
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                if error.errno in _GONE:
+                    leave()
+                raise
+            else:
+                leave()
+            while inbox.raw:
+                frame = self._assembler.feed(inbox.raw[0])
+                if frame is not None:
+                    self._sort_in(json.loads(frame.json), frame.buffers)
+                inbox.raw.popleft()
+
+    def _sort_in(self, fields: dict[str, Any], buffers: list[memoryview]) -> None:
+        if fields["op"] in _ANSWERS:
+            waiter = self.waiters.get(fields["serial"])
+            if waiter is not None and waiter.answer is None:
+                waiter.answer = fields
+                with contextlib.suppress(OSError):
+                    os.write(waiter.wake, b"!")
+            return
+        request = Request(fields["op"], fields.get("id") or "", fields, buffers)
+        # After an exception between this and the popleft() above, the same packet is read again.
+        if request.id and request.id == self._inbox.last_id:
+            return
+        self._inbox.requests.append(request)
+        self._inbox.last_id = request.id
+
+    @property
+    def requests(self) -> deque[Request]:
+        """Requests that nobody has taken yet, oldest first."""
+        return self._inbox.requests

@@ -1,0 +1,122 @@
+"""``sys.stdout`` and ``sys.stderr`` of the cells: text becomes a frame at once.
+
+No buffer and no helper thread: text that was printed before a crash has arrived, `flush` has nothing to do, a
+fork finds no locked buffer, and order against displays needs no care. The front joins small pieces.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import os
+import threading
+from collections.abc import Iterable
+from json.encoder import encode_basestring
+from typing import Any
+
+from ipykernel import iostream
+
+from ..channel.framing import SURROGATES, dumps, split
+from .link import Link
+from .session import ChannelSession, request_id, write_raw
+
+PIECE_CHARS = 1024 * 1024  # at most 6 MiB of JSON, far below the bound of a frame
+
+
+class OutStream(iostream.OutStream):
+    """Replaces ipykernel's class of the same name, and is a subclass of it only because libraries ask.
+
+    Closing it does nothing: a kernel that is mute from then on would serve nobody.
+    """
+
+    errors = "backslashreplace"
+    _link: Link | None = None
+
+    def __init__(self, name: str, descriptor: int, session: ChannelSession) -> None:
+        # The base class's own __init__ starts threads and redirects descriptors.
+        self.name = name
+        self.session = session
+        self.topic = b"stream." + name.encode()
+        self.echo = None
+        self._descriptor = descriptor
+        self._master_pid = os.getpid()
+        self._local = threading.local()
+        self._parent_header: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("parent_header")
+        self._parent_header.set({})
+        self._parent_header_global: dict[str, Any] = {}
+        self._prefix = ("", b"")
+
+    def attach(self, link: Link) -> None:
+        """From now on text goes through `link`; before, and in forked children, to the pipe."""
+        self._link = link
+        self._master_pid = link.pid
+        self._prefix = ("", self._make_prefix(""))
+
+    def _make_prefix(self, parent: str) -> bytes:
+        head = dumps({"type": "stream", "parent": parent, "name": self.name})
+        return head[:-1] + b',"text":'
+
+    def write(self, string: str) -> int:
+        """Sends `string`; in a forked child it goes to the pipe on this stream's descriptor."""
+        if not isinstance(string, str):
+            raise TypeError(f"write() argument must be str, not {type(string)}")
+        link = self._link
+        if link is None or os.getpid() != link.pid:
+            write_raw(self._descriptor, string)
+            return len(string)
+        if not string:
+            return 0
+        try:
+            header = self._parent_header.get()
+        except LookupError:  # a thread of the cell: it has no context of its own
+            header = self._parent_header_global
+        if getattr(self._local, "hooks", None):
+            self._write_through_hooks(string, header)
+            return len(string)
+        parent = request_id(header)
+        known, prefix = self._prefix
+        if known != parent:
+            prefix = self._make_prefix(parent)
+            self._prefix = (parent, prefix)
+        if len(string) <= PIECE_CHARS:
+            text = encode_basestring(string).encode("utf-8", SURROGATES)
+            link.send(split(prefix + text + b"}"))
+            return len(string)
+        for at in range(0, len(string), PIECE_CHARS):
+            text = encode_basestring(string[at : at + PIECE_CHARS]).encode("utf-8", SURROGATES)
+            link.send(split(prefix + text + b"}"))
+        return len(string)
+
+    def _write_through_hooks(self, string: str, header: dict[str, Any]) -> None:
+        message: Any = self.session.msg("stream", {"name": self.name, "text": string}, parent=header)
+        for hook in self._hooks:
+            message = hook(message)
+            if message is None:
+                return
+        self.session.send(None, message)
+
+    def writelines(self, sequence: Iterable[str]) -> None:  # type: ignore[override]
+        """Writes each of the strings."""
+        for string in sequence:
+            self.write(string)
+
+    def flush(self) -> None:
+        """Nothing: every write has left already."""
+
+    def _flush(self) -> None:
+        pass
+
+    def fileno(self) -> int:
+        """1 or 2: the pipe to the front, so that ``Popen(stdout=sys.stdout)`` works."""
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        """Never a terminal."""
+        return False
+
+    def close(self) -> None:
+        """Nothing, see the class."""
+
+    @property
+    def closed(self) -> bool:
+        """Never."""
+        return False

@@ -1,0 +1,40 @@
+"""Lets a signal end a wait of the main thread."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from contextlib import suppress
+
+
+class Wakeup:
+    """A socket that becomes readable when a signal has come.
+
+    A wait that is interrupted runs the signal's handler and goes on (PEP 475), so the handler must make
+    something readable; and a signal that arrives just before the wait begins would not interrupt it at all.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        self.arm()
+
+    def fileno(self) -> int:
+        """What to wait for."""
+        return self._reader.fileno()
+
+    def arm(self) -> None:
+        """Lets signals write here, unless a signal handler of asyncio's has the place: it wakes the loop too.
+
+        asyncio clears the place when its last handler goes.
+        """
+        before = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        if before not in (-1, self._writer.fileno()):
+            signal.set_wakeup_fd(before, warn_on_full_buffer=False)
+
+    def drain(self) -> None:
+        """Makes it unreadable again."""
+        with suppress(BlockingIOError):
+            while self._reader.recv(4096):
+                pass

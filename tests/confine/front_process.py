@@ -1,0 +1,180 @@
+"""A small front in a process of its own, told by JSON lines what to do; see test_launch.py.
+
+It can be killed, run as another uid, or be refused calls, none of which pytest's own process survives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from typing import Any, NoReturn
+
+from sandbox_kernel.confine.launch import ZygoteLink, start_zygote
+from sandbox_kernel.confine.plan import make_plans
+from sandbox_kernel.errors import IsolationUnavailable
+from sandbox_kernel.policy import Policy
+
+
+def run_code(code: str, names: dict[str, Any]) -> Any:
+    """Execute; the answer is `result`, or the errno's name where an OSError came out."""
+    import errno
+
+    space: dict[str, Any] = {"os": os, "socket": socket, "time": time, "signal": signal, **names}
+    try:
+        exec(code, space)
+        return space.get("result", "open")
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, repr(error))
+    except Exception as error:
+        return repr(error)
+
+
+class Echo:
+    """The entry: executes what comes down the channel."""
+
+    def prepare(self) -> None:
+        """Nothing to prepare."""
+
+    def run(self, channel_fd: int, worker: int) -> NoReturn:
+        """Serve until the channel ends."""
+        channel = socket.socket(fileno=channel_fd)
+        while packet := channel.recv(65536):
+            channel.send(json.dumps(run_code(*json.loads(packet))).encode())
+        os._exit(0)
+
+
+class Front:
+    """Commands by name; each returns something that JSON can hold."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.options = options
+        self.link: ZygoteLink | None = None
+        self.channels: dict[int, socket.socket] = {}
+        self.pidfds: dict[int, int] = {}
+        self.victims: list[int] = []
+
+    def start(self) -> Any:
+        policy = Policy.from_tables(self.options["policy"])
+        if self.options.get("before"):
+            names = {"os": os, "WORKSPACE": self.options["workspace"], "UID": os.getuid()}
+            exec(self.options["before"], names)
+        if self.options.get("refuse"):
+            _refuse(self.options["refuse"])
+        environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
+        plans = make_plans(
+            policy, self.options["workspace"], launcher_env=environment, hidden=self.options["hidden"]
+        )
+        since = time.perf_counter()
+        self.link = start_zygote(plans, Echo())
+        try:
+            ready = self.link.wait(20)
+        except IsolationUnavailable as error:
+            return {"error": str(error), "advice": error.advice()}
+        ready["start_ms"] = (time.perf_counter() - since) * 1000
+        ready["failures"] = self.link.failures
+        return ready
+
+    def fork(self, number: int) -> Any:
+        assert self.link is not None
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.channels[number] = mine
+        self.link.fork(number, [theirs.fileno(), 2, 2])
+        theirs.close()
+        return self.events(1)
+
+    def ask(self, number: int, code: str, names: dict[str, Any]) -> Any:
+        self.channels[number].send(json.dumps([code, names]).encode())
+        return json.loads(self.channels[number].recv(1 << 20) or '"end of file"')
+
+    def plain(self, code: str, names: dict[str, Any]) -> Any:
+        """The same in a child without any layer."""
+        mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            with contextlib.suppress(BaseException):
+                theirs.send(json.dumps(run_code(code, names)).encode())
+            os._exit(0)
+        theirs.close()
+        answer = json.loads(mine.recv(1 << 20) or '"end of file"')
+        mine.close()
+        os.waitpid(pid, 0)
+        return answer
+
+    def victim(self) -> int:
+        """A process of this uid that only waits."""
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        self.victims.append(pid)
+        return pid
+
+    def lives(self, pid: int) -> bool:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+        return os.path.exists(f"/proc/{pid}")
+
+    def signal(self, number: int, sig: int, group: bool) -> Any:
+        assert self.link is not None
+        self.link.signal(number, sig, group=group)
+        return self.events(1)
+
+    def kill(self, number: int) -> Any:
+        assert self.link is not None
+        self.link.kill(number)
+        return self.events(1)
+
+    def events(self, count: int, timeout_s: float = 5.0) -> Any:
+        """Wait for some events; pidfds are kept."""
+        assert self.link is not None
+        found: list[dict[str, Any]] = []
+        deadline = time.monotonic() + timeout_s
+        while len(found) < count:
+            if not select.select([self.link], [], [], max(0, deadline - time.monotonic()))[0]:
+                break
+            try:
+                found += self.link.receive()
+            except EOFError:
+                found.append({"event": "gone"})
+                break
+        for event in found:
+            if event["event"] == "forked":
+                self.pidfds[event["worker"]] = event["fds"][0]
+        return found
+
+    def host_pid(self, number: int) -> int:
+        with open(f"/proc/self/fdinfo/{self.pidfds[number]}") as file:
+            return next(int(line.split()[1]) for line in file if line.startswith("Pid:"))
+
+    def close(self) -> Any:
+        assert self.link is not None
+        since = time.perf_counter()
+        self.link.close()
+        for victim in self.victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(victim, signal.SIGKILL)
+        return (time.perf_counter() - since) * 1000
+
+
+def _refuse(names: dict[str, int]) -> None:
+    import pyseccomp
+
+    tree = pyseccomp.SyscallFilter(pyseccomp.ALLOW)
+    for name, number in names.items():
+        tree.add_rule(pyseccomp.ERRNO(number), pyseccomp.resolve_syscall(pyseccomp.system_arch(), name))
+    tree.load()
+
+
+def main() -> None:
+    front = Front(json.loads(sys.argv[1]))
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        print(json.dumps(getattr(front, name)(*arguments)), flush=True)
+
+
+main()

@@ -1,0 +1,107 @@
+"""A kernel started as a Jupyter client starts it, at any level, with a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_client import BlockingKernelClient, KernelManager
+from jupyter_client.kernelspec import KernelSpecManager
+
+SPEC = Path(__file__).parents[2] / "kernelspec"
+LEVELS = ("full", "seccomp+landlock")
+
+
+class Outcome:
+    """What one cell showed."""
+
+    def __init__(self, reply: dict[str, Any], messages: list[dict[str, Any]]) -> None:
+        self.reply = reply["content"]
+        self.messages = messages
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [m["content"] for m in self.messages if m["msg_type"] == kind]
+
+    @property
+    def stdout(self) -> str:
+        return "".join(c["text"] for c in self.of("stream") if c["name"] == "stdout")
+
+    @property
+    def stderr(self) -> str:
+        return "".join(c["text"] for c in self.of("stream") if c["name"] == "stderr")
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.reply["status"] == "ok")
+
+
+class Running:
+    """A running kernel and its client."""
+
+    def __init__(self, manager: KernelManager, client: BlockingKernelClient, folder: Path) -> None:
+        self.manager, self.client, self.folder = manager, client, folder
+
+    @property
+    def pid(self) -> int:
+        return int(self.manager.provisioner.process.pid)
+
+    def run(self, code: str, timeout: float = 30, **options: Any) -> Outcome:
+        messages: list[dict[str, Any]] = []
+        options.setdefault("allow_stdin", False)
+        reply = self.client.execute_interactive(code, timeout=timeout, output_hook=messages.append, **options)
+        return Outcome(reply, messages)
+
+    def good(self, code: str, timeout: float = 30, **options: Any) -> Outcome:
+        outcome = self.run(code, timeout, **options)
+        assert outcome.ok, "\n".join(outcome.reply.get("traceback", []))
+        return outcome
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts kernels: ``start(level="full", env={...})``; all are ended afterwards."""
+    specs = tmp_path / "kernels"
+    shutil.copytree(SPEC, specs / "sandboxed-python")
+    running: list[Running] = []
+
+    def begin(level: str = "auto", *, policy: str = "", env: dict[str, str] | None = None) -> Running:
+        folder = tmp_path / f"work{len(running)}"
+        folder.mkdir()
+        file = tmp_path / f"policy{len(running)}.toml"
+        file.write_text(f'[isolation]\nlevel = "{level}"\n{policy}')
+        manager = KernelManager(
+            kernel_name="sandboxed-python", kernel_spec_manager=KernelSpecManager(kernel_dirs=[str(specs)])
+        )
+        base = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+        ipython = {"IPYTHONDIR": str(tmp_path / "ipython")}
+        log = (tmp_path / f"kernel{len(running)}.log").open("wb")
+        with log:
+            manager.start_kernel(
+                cwd=str(folder), env={**base, **ipython, "SANDBOX_KERNEL_POLICY": str(file), **(env or {})},
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        client = manager.blocking_client()
+        client.start_channels()
+        kernel = Running(manager, client, folder)
+        running.append(kernel)
+        client.wait_for_ready(timeout=60)
+        return kernel
+
+    yield begin
+    for kernel in running:
+        kernel.client.stop_channels()
+        kernel.manager.shutdown_kernel(now=True)
+        kernel.manager.cleanup_resources()
+
+
+@pytest.fixture(params=LEVELS)
+def kernel(start: Start, request: pytest.FixtureRequest) -> Running:
+    """One kernel at each level that `auto` may choose."""
+    return start(request.param)

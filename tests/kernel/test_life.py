@@ -1,0 +1,168 @@
+"""Start, state between cells, interrupt, death, shutdown: seen from a client, at both levels."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .conftest import LEVELS, Running, Start
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    front = psutil.Process(pid)
+    return [front, *front.children(recursive=True)]
+
+
+def _gone(processes: list[psutil.Process], within: float = 8.0) -> bool:
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        if not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_names_stay_between_cells(kernel: Running) -> None:
+    kernel.good("x = 41\ndef f(): return x + 1")
+    outcome = kernel.good("f()")
+    assert outcome.of("execute_result")[0]["data"]["text/plain"] == "42"
+
+
+def test_streams_displays_and_results_keep_their_order(kernel: Running) -> None:
+    outcome = kernel.good("print('a')\ndisplay('b')\nprint('c')\n'd'")
+    kinds = [m["msg_type"] for m in outcome.messages if m["msg_type"] != "status"]
+    assert kinds == ["execute_input", "stream", "display_data", "stream", "execute_result"]
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"),
+    [
+        ("import os; os._exit(7)", "exit code 7"),
+        ("import os; os.kill(os.getpid(), 9)", "SIGKILL"),
+        ("import ctypes; ctypes.string_at(0)", "SIGSEGV"),
+        ("import os; os.abort()", "SIGABRT"),
+    ],
+)
+def test_a_death_costs_the_cell_and_is_told_in_words(kernel: Running, code: str, cause: str) -> None:
+    kernel.good("x = 1")
+    outcome = kernel.run(f"print('before')\n{code}")
+    assert outcome.reply["ename"] == "WorkerLost"
+    assert cause in outcome.reply["evalue"] and "variables of this session are lost" in outcome.reply["evalue"]
+    assert outcome.of("error")[0]["evalue"] == outcome.reply["evalue"]
+    assert outcome.stdout == "before\n"
+    assert kernel.run("x").reply["ename"] == "NameError"
+
+
+def test_interrupt_is_one_keyboard_interrupt_and_keeps_the_state(kernel: Running) -> None:
+    kernel.good("hits = 0")
+    for code in ("while True: pass", "import time; time.sleep(30)", "import asyncio; await asyncio.sleep(30)"):
+        request = kernel.client.execute(f"try:\n    {code}\nexcept BaseException as e:\n    hits += 1; raise")
+        time.sleep(0.5)
+        began = time.monotonic()
+        kernel.manager.interrupt_kernel()
+        reply = _reply(kernel, request)
+        assert reply["status"] == "error" and reply["ename"] in ("KeyboardInterrupt", "CancelledError")
+        assert time.monotonic() - began < 3
+    assert kernel.good("hits").of("execute_result")[0]["data"]["text/plain"] == "3"
+
+
+def _reply(kernel: Running, request: str, timeout: float = 20) -> dict[str, object]:
+    while True:
+        message = kernel.client.get_shell_msg(timeout=timeout)
+        if message["parent_header"].get("msg_id") == request:
+            content: dict[str, object] = message["content"]
+            return content
+
+
+def test_a_cell_that_ignores_two_interrupts_is_replaced(start: Start) -> None:
+    kernel = start("auto", policy='[limits]\ninterrupt_grace = "1s"\n')
+    request = kernel.client.execute("import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: pass")
+    time.sleep(1)
+    kernel.manager.interrupt_kernel()
+    time.sleep(0.5)
+    kernel.manager.interrupt_kernel()
+    reply = _reply(kernel, request)
+    assert reply["ename"] == "WorkerLost" and "second interrupt" in str(reply["evalue"])
+    assert kernel.good("1 + 1").ok
+
+
+def test_the_front_answers_while_a_cell_burns_every_core(kernel: Running) -> None:
+    kernel.client.execute(
+        "import os\nfor _ in range(os.cpu_count()):\n    if os.fork() == 0:\n        while True: pass\nwhile True: pass"
+    )
+    time.sleep(0.5)
+    for _ in range(3):
+        began = time.monotonic()
+        request = kernel.client.session.msg("kernel_info_request", {})
+        kernel.client.control_channel.send(request)
+        while kernel.client.get_control_msg(timeout=5)["parent_header"]["msg_id"] != request["header"]["msg_id"]:
+            pass
+        assert time.monotonic() - began < 2
+    assert kernel.client.hb_channel.is_beating()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_sigkill_of_the_front_leaves_no_process(start: Start, level: str) -> None:
+    kernel = start(level)
+    kernel.good(
+        "import os, time\nfor setsid in (False, True):\n    if os.fork() == 0:\n        if setsid: os.setsid()\n"
+        "        time.sleep(300); os._exit(0)"
+    )
+    family = _family(kernel.pid)
+    assert len(family) >= 5
+    os.kill(kernel.pid, signal.SIGKILL)
+    assert _gone(family)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_shutdown_runs_exit_handlers_and_leaves_no_process(start: Start, level: str) -> None:
+    kernel = start(level)
+    kernel.good("import atexit\n_ = atexit.register(lambda: open('bye.txt', 'w').write('bye'))")
+    family = _family(kernel.pid)
+    kernel.manager.shutdown_kernel()
+    assert _gone(family)
+    assert (kernel.folder / "bye.txt").read_text() == "bye"
+
+
+def test_restart_gives_an_empty_namespace(kernel: Running) -> None:
+    kernel.good("x = 1")
+    kernel.manager.restart_kernel()
+    kernel.client.wait_for_ready(timeout=60)
+    assert kernel.run("x").reply["ename"] == "NameError"
+
+
+def test_junk_on_the_channel_costs_the_worker_not_the_front(kernel: Running) -> None:
+    front = kernel.pid
+    outcome = kernel.run(
+        "import os\nfor fd in map(int, os.listdir('/proc/self/fd')):\n"
+        "    try:\n        if fd > 2 and os.readlink(f'/proc/self/fd/{fd}').startswith('socket:'):\n"
+        "            os.write(fd, b'junk' * 100)\n    except OSError: pass\nimport time; time.sleep(10)"
+    )
+    assert outcome.reply["ename"] == "ProtocolError"
+    assert kernel.pid == front and kernel.good("1").ok
+
+
+def test_status_shows_the_level_and_what_each_probe_saw(kernel: Running) -> None:
+    text = kernel.good("%sandbox").stdout
+    assert "isolation level" in text and "seccomp" in text and "landlock" in text
+    assert "NO " not in text
+
+
+def test_debug_requests_are_refused_not_ignored(kernel: Running) -> None:
+    request = kernel.client.session.msg("debug_request", {"type": "request", "seq": 3, "command": "initialize"})
+    kernel.client.control_channel.send(request)
+    reply = kernel.client.get_control_msg(timeout=5)["content"]
+    assert reply["success"] is False and reply["request_seq"] == 3
+
+
+def test_a_bad_policy_refuses_cells_and_names_the_key(start: Start, tmp_path: Path) -> None:
+    kernel = start("auto", policy="[limits]\nmemry = 5\n")
+    outcome = kernel.run("open('made.txt', 'w').write('x')")
+    assert outcome.reply["ename"] == "PolicyError"
+    assert "memry" in outcome.reply["evalue"] and "'memory'" in outcome.reply["evalue"]
+    assert not (kernel.folder / "made.txt").exists()

@@ -1,0 +1,104 @@
+"""The notebooks that are shipped run on the kernel that is shipped."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import nbformat
+import pytest
+from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpecManager, NoSuchKernel
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
+KERNEL = "sandboxed-python"
+
+
+def text_of(cell: nbformat.NotebookNode) -> str:
+    return "".join(out.text for out in cell.outputs if out.output_type == "stream")
+
+
+def kinds_of(cell: nbformat.NotebookNode) -> set[str]:
+    return {mime for out in cell.outputs for mime in out.get("data", {})}
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory: pytest.TempPathFactory) -> dict[str, nbformat.NotebookNode]:
+    """The tour's code cells by id, executed in a folder of its own."""
+    try:
+        KernelSpecManager().get_kernel_spec(KERNEL)
+    except NoSuchKernel:
+        pytest.fail(f"the kernelspec {KERNEL} is not installed in this environment: pip install --editable .")
+    folder = tmp_path_factory.mktemp("tour")
+    shutil.copy(NOTEBOOKS / "tour.ipynb", folder)
+    notebook = nbformat.read(folder / "tour.ipynb", as_version=4)
+    client = NotebookClient(
+        notebook, kernel_name=KERNEL, timeout=120, resources={"metadata": {"path": str(folder)}}
+    )
+    asyncio.run(client.async_execute())
+    assert (folder / "tour_output" / "people.csv").is_file()
+    return {cell.id: cell for cell in notebook.cells if cell.cell_type == "code"}
+
+
+pytestmark = pytest.mark.timeout(240)
+
+
+def test_is_stored_without_outputs_and_for_this_kernel() -> None:
+    for path in NOTEBOOKS.glob("*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)
+        nbformat.validate(notebook)
+        assert notebook.metadata.kernelspec.name == KERNEL != NATIVE_KERNEL_NAME
+        assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
+
+
+def test_every_cell_ran(tour: dict[str, nbformat.NotebookNode]) -> None:
+    assert len(tour) >= 25
+    failed = {name for name, cell in tour.items() for out in cell.outputs if out.output_type == "error"}
+    assert failed == {"escape-uncaught"}
+    assert [name for name, cell in tour.items() if not cell.execution_count] == []
+
+
+def test_status_names_the_level(tour: dict[str, nbformat.NotebookNode]) -> None:
+    shown = text_of(tour["status"]) + "".join(
+        out.data.get("text/plain", "") for out in tour["status"].outputs if "data" in out
+    )
+    assert "full" in shown or "seccomp+landlock" in shown
+
+
+def test_no_cell_prints_a_warning(tour: dict[str, nbformat.NotebookNode]) -> None:
+    noise = {
+        name: out.text
+        for name, cell in tour.items()
+        for out in cell.outputs
+        if out.output_type == "stream" and out.name == "stderr"
+    }
+    assert noise == {}
+
+
+def test_tables_and_figures_come_rich(tour: dict[str, nbformat.NotebookNode]) -> None:
+    assert {"text/html", "text/plain"} <= kinds_of(tour["load"])
+    for name in ("histogram", "correlation", "residuals", "wine"):
+        assert "image/png" in kinds_of(tour[name]), name
+    assert "text/markdown" in kinds_of(tour["report"])
+    assert "442" in text_of(tour["after"])
+
+
+@pytest.mark.parametrize("name", ["escape-read", "escape-network", "escape-process", "escape-write"])
+def test_attempts_to_leave_are_refused_in_words(tour: dict[str, nbformat.NotebookNode], name: str) -> None:
+    lines = text_of(tour[name]).splitlines()
+    assert len(lines) >= 2
+    assert [line for line in lines if not line.startswith("refused   ")] == []
+    # A connection that ran into its time limit was let out and met nobody.
+    assert "timed out" not in text_of(tour[name])
+
+
+def test_an_uncaught_refusal_is_an_ordinary_error(tour: dict[str, nbformat.NotebookNode]) -> None:
+    (error,) = tour["escape-uncaught"].outputs
+    assert error.ename in {"FileNotFoundError", "PermissionError"}
+    assert "/etc/shadow" in error.evalue
+
+
+def test_nothing_was_written_outside() -> None:
+    for folder in ("/", "/usr"):
+        assert not Path(folder, "sandbox-tour-was-here").exists()

@@ -1,0 +1,137 @@
+"""``sys.stdout`` and ``sys.stderr``: complete, in order, at once, and on the right cell."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .front import Front
+
+
+def test_order_of_streams_and_displays(shared: Front) -> None:
+    cell = shared.good("import sys\nprint('1'); sys.stderr.write('2'); display(3); print('4', flush=True); 5")
+    seen = [
+        m.fields.get("text") or m.fields["content"]["data"]["text/plain"]
+        for m in cell.messages[:-1]
+        if m.fields.get("text") != "\n"
+    ]
+    assert seen == ["1", "2", "3", "4", "5"]
+
+
+def test_text_comes_at_once_and_without_newline(k: Front) -> None:
+    name = k.begin("import time\nprint('now', end='')\ntime.sleep(1)")
+    begin = time.monotonic()
+    k.wait_text("now")
+    assert time.monotonic() - begin < 0.5
+    k.finish(name)
+
+
+@pytest.mark.parametrize("text", ["\\r\\x1b[31m\\0\\b\\x7f", "日本 😀", "\\u2028", "\"quoted\" \\\\ \\t", "x" * 70_000])
+def test_every_character_arrives(shared: Front, text: str) -> None:
+    assert shared.good(f"print('{text}')").stdout == eval(f"'{text}'") + "\n"
+
+
+def test_long_text_is_sent_in_pieces(shared: Front) -> None:
+    cell = shared.good("import sys\nn = sys.stdout.write('\\0é' * 3_000_000)")
+    assert cell.stdout == "\0é" * 3_000_000
+    assert shared.good("n").result == "6000000"
+
+
+def test_interface(shared: Front) -> None:
+    shared.good("import sys, io")
+    assert shared.run("sys.stdout.write(b'x')").reply["ename"] == "TypeError"
+    assert shared.good("isinstance(sys.stdout, io.TextIOBase), sys.stdout.errors is None").result == "(True, False)"
+    assert shared.good("sys.stdout.fileno(), sys.stderr.fileno()").result == "(1, 2)"
+    assert shared.good("sys.stdout.writable(), sys.stdout.readable(), sys.stdout.closed").result == "(True, False, False)"
+    assert shared.good("sys.stdout.writelines(['a', 'b'])").stdout == "ab"
+    assert shared.good("sys.stdout.close(); print('still here')").stdout == "still here\n"
+    assert shared.good("sys.stdout.name, sys.stderr.name").result == "('stdout', 'stderr')"
+    assert shared.good("from contextlib import redirect_stdout\nwith redirect_stdout(io.StringIO()) as f: print('q')").stdout == ""
+
+
+def test_ten_thousand_lines(shared: Front) -> None:
+    cell = shared.good(
+        "import time\nbegin = time.perf_counter()\nfor i in range(10_000): print(i)\n"
+        "taken = time.perf_counter() - begin"
+    )
+    assert cell.stdout == "".join(f"{i}\n" for i in range(10_000))
+    assert float(shared.good("taken").result) < 1.0  # 0.12 when nothing else runs
+
+
+def test_threads_lose_no_line(k: Front) -> None:
+    cell = k.good(
+        "import threading\n"
+        "def talk(n):\n    for i in range(500): print(f'{n}:{i}\\n', end='')\n"
+        "threads = [threading.Thread(target=talk, args=(n,)) for n in range(8)]\n"
+        "for t in threads: t.start()\nfor t in threads: t.join()"
+    )
+    lines = cell.stdout.splitlines()
+    assert sorted(lines) == sorted(f"{n}:{i}" for n in range(8) for i in range(500))
+    for n in range(8):
+        assert [line for line in lines if line.startswith(f"{n}:")] == [f"{n}:{i}" for i in range(500)]
+
+
+def test_threads_and_large_buffers_do_not_mix(k: Front) -> None:
+    cell = k.good(
+        "import threading\nfrom comm import create_comm\n"
+        "c = create_comm(target_name='t')\n"
+        "def talk():\n    for i in range(300): print('line', i)\n"
+        "def load(b):\n    for i in range(5): c.send({}, buffers=[b * 300_000])\n"
+        "threads = [threading.Thread(target=talk), threading.Thread(target=load, args=(b'x',)), "
+        "threading.Thread(target=load, args=(b'y',))]\n"
+        "for t in threads: t.start()\nfor t in threads: t.join()"
+    )
+    buffers = [m.buffers[0] for m in cell.messages if m.buffers]
+    assert sorted(buffers) == [b"x" * 300_000] * 5 + [b"y" * 300_000] * 5
+
+
+def test_threads_print_to_the_latest_cell_unless_pinned(k: Front) -> None:
+    first = k.good(
+        "import threading, time\ngo = threading.Event()\nip = get_ipython()\nparent = ip.get_parent()\n"
+        "def plain():\n    go.wait(); print('plain')\n"
+        "def pinned():\n    token = ip.set_thread_parent(parent); go.wait(); print('pinned')\n"
+        "    display('shown'); ip.reset_thread_parent(token)\n"
+        "threads = [threading.Thread(target=f) for f in (plain, pinned)]\nfor t in threads: t.start()"
+    )
+    second = k.good("go.set()\nfor t in threads: t.join()")
+    parents = {m.fields["text"]: m.parent for m in second.messages if m.kind == "stream" and m.fields["text"] != "\n"}
+    assert parents == {"plain": second.id, "pinned": first.id}
+    assert [m.parent for m in second.messages if m.kind == "publish"] == [first.id]
+
+
+def test_hooks_change_and_drop_text(shared: Front) -> None:
+    cell = shared.good(
+        "import sys\n"
+        "def hook(m):\n    m['content']['text'] = m['content']['text'].upper(); return m\n"
+        "sys.stdout.register_hook(hook); print('loud'); sys.stdout.unregister_hook(hook)\n"
+        "drop = lambda m: None\nsys.stdout.register_hook(drop); print('gone'); sys.stdout.unregister_hook(drop)\n"
+        "print('plain')"
+    )
+    assert cell.stdout == "LOUD\nplain\n"
+
+
+def test_thread_and_logging_output_on_stderr(shared: Front) -> None:
+    cell = shared.good(
+        "import logging, threading, warnings\nlogging.getLogger('x').warning('logged')\nwarnings.warn('warned')\n"
+        "t = threading.Thread(target=lambda: 1/0); t.start(); t.join()"
+    )
+    assert "logged" in cell.stderr and "warned" in cell.stderr and "ZeroDivisionError" in cell.stderr
+
+
+def test_raw_descriptors_are_pipes(k: Front) -> None:
+    k.good("import os, sys\nos.write(1, b'raw one'); os.write(2, b'raw two'); print('text', file=sys.__stdout__)")
+    k.read_pipes(lambda: k.raw == {"stdout": b"raw onetext\n", "stderr": b"raw two"})
+
+
+def test_unretrieved_task_error_is_shown(k: Front) -> None:
+    k.good("import asyncio, gc\nasync def f(): raise ValueError('lost task')\nt = asyncio.ensure_future(f())")
+    time.sleep(0.1)
+    assert "lost task" in k.good("del t\ngc.collect();").stderr
+
+
+def test_replaced_stdout_does_not_hinder_the_reply(k: Front) -> None:
+    k.good("import sys\nkeep = sys.stdout\nclass Bad:\n    def write(self, s): 1/0\n    flush = write\nsys.stdout = Bad()")
+    assert k.run("1").reply["status"] in ("ok", "error")
+    k.run("sys.stdout = keep")
+    assert k.good("print('back')").stdout == "back\n"
