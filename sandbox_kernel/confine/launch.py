@@ -149,6 +149,10 @@ class ZygoteLink:
         Args:
             timeout_s: when it has not ended by then it is killed.
         """
+        with contextlib.suppress(OSError):
+            self._control.shutdown(
+                socket.SHUT_RDWR
+            )  # closing is no end of file while a fork of this process lives
         self._control.close()
         if self._zygote_fd >= 0:
             poll = select.poll()

@@ -43,9 +43,12 @@ def apply_processes(count: int, *, private: bool) -> None:
     """Bound processes and threads (RLIMIT_NPROC).
 
     Call it after ``unshare(CLONE_NEWUSER)`` with ``private``: only then the sandbox alone is counted.
-    Otherwise every task of the uid counts, so those that exist now are added. Uid 0 is never bound.
+    Otherwise every task of the uid counts, so those that exist now are added. Uid 0 is never bound, so its
+    tasks are not even counted.
     """
-    value = count if private else count + _tasks_of(os.getuid())
+    value = count
+    if not private and os.getuid() != 0:
+        value += _tasks_of(os.getuid())
     hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(resource.RLIMIT_NPROC, (value, value))

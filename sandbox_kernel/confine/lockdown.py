@@ -9,6 +9,7 @@ secret: they are forked before the front reads any.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import json
 import os
@@ -151,6 +152,7 @@ def _build(
     try:
         linux.set_pdeathsig(0)
         host = namespaces.ids()
+        front_fd = os.pidfd_open(front)
         expected = probes.Expected(
             namespaces=probes.namespace_ids(front), environment=plan.environment,
             rlimits=limits.effective(plan.rlimits), fds=frozenset({0, 1, 2, 3}),
@@ -163,6 +165,9 @@ def _build(
         else:
             _confine_in_place(plan, steps)
         oom_fd = _open_oom()
+        if "namespaces" in plan.layers:
+            steps("read the mounts")
+            expected = dataclasses.replace(expected, mounts=mounts.expected(plan))
         steps("give up rights")
         namespaces.give_up_rights()
         if "namespaces" in plan.layers:
@@ -186,7 +191,7 @@ def _build(
         steps("probes")
         proofs = _probe(plan, expected, notes)
         steps("")
-        zygote = Zygote(plan, entry, control, oom_fd)
+        zygote = Zygote(plan, entry, control, front_fd, oom_fd)
         zygote.send({"event": "ready", "level": plan.level, "proofs": proofs,
                      "details": {**details, "timings_ms": steps.spent_ms}})  # fmt: skip
         os.write(report, b"ready\n")
@@ -261,14 +266,14 @@ def _confine_in_place(plan: Plan, steps: _Steps) -> None:
     steps("session")
     os.setsid()
     linux.set_child_subreaper()
-    steps("limits")
-    limits.apply(plan.rlimits)
-    limits.apply_processes(plan.processes, private=False)
     if os.geteuid() == 0:
         steps("drop to the worker's uid")
         os.setgroups([])
         os.setresgid(who.gid, who.gid, who.gid)
         os.setresuid(who.uid, who.uid, who.uid)
+    steps("limits")
+    limits.apply(plan.rlimits)
+    limits.apply_processes(plan.processes, private=False)
 
 
 def _make_canary(path: str) -> None:

@@ -264,7 +264,7 @@ def _assemble(
                 hide |= {os.path.realpath(e.path) for e in entries if e.name.startswith(SECRET_NAMES)}
         notes.append(
             "The workspace is or contains the home or Jupyter's runtime folder: existing names in it "
-            "that start with a dot, and Jupyter's own files, are hidden."
+            "that start with a dot, and Jupyter's own files, are hidden; new ones can be made."
         )
     shown = [p for p in (workspace, *data) if p]
     hide = {h for h in hide if h not in code and any(inside(h, s) and h != s for s in shown)}
@@ -288,7 +288,7 @@ def _assemble(
         if not os.path.isdir(parent) or not os.access(parent, os.W_OK | os.X_OK):
             parent = "/tmp"  # noqa: S108
         scratch = os.path.join(os.path.realpath(parent), f"sandbox-{secrets.token_hex(8)}")
-        tmp, inner_home, private = f"{scratch}/tmp", f"{scratch}/home", []
+        tmp, inner_home, private = os.path.join(scratch, "tmp"), os.path.join(scratch, "home"), []
         notes += _losses(level, who)
         found = os.stat(real)
         if who.strategy == "root" and found.st_uid != 0 and not found.st_mode & 0o002:

@@ -3,7 +3,8 @@
 A layer that was asked for is not yet a layer that holds, so the sandbox refuses to run cells until every
 proof is good. `run_probes` runs in a forked child of the confined process; `outside_proofs` runs in the front
 and believes nothing that the sandbox says. Every act is harmless if it succeeds: it asks for nothing, reads
-what may be read anyway, or ends with the child.
+what may be read anyway, or ends with the child. Nothing is imported on the way: a confined process may find
+no modules.
 """
 
 from __future__ import annotations
@@ -30,25 +31,11 @@ CAPABILITY_SETS = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 # Raw calls that the filter refuses although the kernel would take them or answer something else. By machine,
 # because these have no libc wrapper everywhere; the rest of the numbers are shared from 424 on.
 _NUMBERS = {
-    "x86_64": {
-        "unshare": 272,
-        "ptrace": 101,
-        "memfd_create": 319,
-        "seccomp": 317,
-        "keyctl": 250,
-        "personality": 135,
-        "ioctl": 16,
-    },
-    "aarch64": {
-        "unshare": 97,
-        "ptrace": 117,
-        "memfd_create": 279,
-        "seccomp": 277,
-        "keyctl": 219,
-        "personality": 92,
-        "ioctl": 29,
-    },
-}
+    "x86_64": {"unshare": 272, "ptrace": 101, "memfd_create": 319, "seccomp": 317, "keyctl": 250,
+               "personality": 135, "ioctl": 16},
+    "aarch64": {"unshare": 97, "ptrace": 117, "memfd_create": 279, "seccomp": 277, "keyctl": 219,
+                "personality": 92, "ioctl": 29},
+}  # fmt: skip
 _SHARED_NUMBERS = {"io_uring_setup": 425, "clone3": 435, "landlock_create_ruleset": 444}
 
 
@@ -98,7 +85,7 @@ def run_probes(level: str, expected: Expected) -> list[Proof]:
     Args:
         level: a name of the policy's levels; decides which layers must be there.
     """
-    proofs = [*_privilege_proofs(expected), *_limit_proofs(expected), *_descriptor_proofs(expected)]
+    proofs = [*_privilege_proofs(level, expected), *_limit_proofs(expected), *_descriptor_proofs(expected)]
     proofs.append(_environment_proof(expected))
     if level in ("full", "seccomp+landlock", "seccomp"):
         proofs += _seccomp_proofs(level)
@@ -125,7 +112,7 @@ def outside_proofs(pid: int, level: str, *, uid: int | None = None) -> list[Proo
         _proof(
             "no_new_privs", "NoNewPrivs seen from outside", status["NoNewPrivs"], status["NoNewPrivs"] == "1"
         ),
-        _capability_proof(status, "capability sets seen from outside"),
+        _capability_proof(status, "capability sets seen from outside", level),
     ]
     if level in ("full", "seccomp+landlock", "seccomp"):
         # Seccomp_filters is there since Linux 5.9; mode 2 is a filter in any case.
@@ -184,22 +171,27 @@ def _differs(name: str, front: str, inside: str, where: str) -> Proof:
     )
 
 
-def _capability_proof(status: Mapping[str, str], tried: str) -> Proof:
+def _capability_proof(status: Mapping[str, str], tried: str, level: str) -> Proof:
     held = [name for name in CAPABILITY_SETS if int(status.get(name, "0"), 16)]
+    # An ordinary user cannot empty the bounding set outside a user namespace. It bounds what execve may give,
+    # and under no_new_privs that is nothing. Uid 0 and the full level can, so they must.
+    ordinary = level != "full" and "0" not in status["Uid"].split()
+    if held == ["CapBnd"] and ordinary and status["NoNewPrivs"] == "1":
+        return _proof("capabilities", tried, "all empty but CapBnd, which is idle under no_new_privs", True)
     return _proof("capabilities", tried, f"not empty: {', '.join(held)}" if held else "all empty", not held)
 
 
 # -- the layers ----------------------------------------------------------------------------------------------
 
 
-def _privilege_proofs(expected: Expected) -> list[Proof]:
+def _privilege_proofs(level: str, expected: Expected) -> list[Proof]:
     proofs = []
     privileges = linux.has_no_new_privs()
     proofs.append(_proof("no_new_privs", "read the flag", str(int(privileges)), privileges))
     dumpable = linux.prctl(linux.PR_GET_DUMPABLE)
     proofs.append(_proof("dumpable", "read the flag", str(dumpable), dumpable == int(expected.dumpable)))
     try:
-        proofs.append(_capability_proof(read_status(), "read the capability sets"))
+        proofs.append(_capability_proof(read_status(), "read the capability sets", level))
     except OSError as error:
         proofs.append(_proof("capabilities", "read /proc/self/status", _say(error), False))
     groups = os.getgroups()
@@ -349,9 +341,9 @@ def _namespace_proofs(expected: Expected) -> list[Proof]:
         act = lambda: os.kill(expected.front_pid, 0)  # noqa: E731
         proofs.append(_refused("pid namespace", "signal 0 to the front", act, errno.ESRCH))
     try:
-        with open("/proc/self/net/dev", encoding="ascii", errors="replace") as file:
+        with open("/proc/self/net/dev", encoding="utf-8", errors="replace") as file:
             devices = sorted(line.partition(":")[0].strip() for line in file if ":" in line)
-        with open("/proc/self/net/route", encoding="ascii", errors="replace") as file:
+        with open("/proc/self/net/route", encoding="utf-8", errors="replace") as file:
             routes = len(file.readlines()) - 1
         saw = f"devices {', '.join(devices)}; {max(routes, 0)} routes"
         proofs.append(
@@ -373,7 +365,7 @@ def _namespace_proofs(expected: Expected) -> list[Proof]:
             )
         )
     try:
-        with open("/proc/self/uid_map", encoding="ascii") as file:
+        with open("/proc/self/uid_map", encoding="utf-8") as file:
             maps = [line.split() for line in file]
         narrow = len(maps) == 1 and maps[0][2] == "1"
         proofs.append(

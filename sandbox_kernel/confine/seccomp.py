@@ -51,7 +51,9 @@ def _check_code(check: Check) -> list[Instruction]:
     code.append((_RET, 0, 0, _RET_ERRNO | check.refusal))
     if check.when:
         argument, value = check.when
-        code = [_load_argument(argument), (_JEQ, 0, len(code), value), *code]
+        skip: Instruction = (_JEQ, 0, len(code), value)
+        masked = [] if check.when_mask == 0xFFFFFFFF else [(_AND, 0, 0, check.when_mask)]
+        code = [_load_argument(argument), *masked, skip, *code]
     return code
 
 

@@ -55,11 +55,14 @@ class Zygote:
         plan: what this process is confined by.
         entry: what workers run.
         control: the zygote's end of the control socket.
+        front_fd: pidfd of the front. The control socket alone would not tell of its end while a child that it
+            forked keeps a copy.
         oom_fd: /proc/self/oom_score_adj, opened while that was allowed; -1 when it was not.
     """
 
-    def __init__(self, plan: Plan, entry: Entry, control: socket.socket, oom_fd: int) -> None:
-        self._plan, self._entry, self._control, self._oom_fd = plan, entry, control, oom_fd
+    def __init__(self, plan: Plan, entry: Entry, control: socket.socket, front_fd: int, oom_fd: int) -> None:
+        self._plan, self._entry, self._control = plan, entry, control
+        self._front_fd, self._oom_fd = front_fd, oom_fd
         self._namespaces = "namespaces" in plan.layers
         self._oom = int(os.pread(oom_fd, 16, 0)) if oom_fd >= 0 else 0
         self._workers: dict[int, int] = {}  # number -> pid
@@ -84,10 +87,12 @@ class Zygote:
         poll = select.poll()
         poll.register(self._control, select.POLLIN)
         poll.register(self._wake, select.POLLIN)
+        poll.register(self._front_fd, select.POLLIN)
         while True:
             self._reap()
             ready = {fd for fd, _ in poll.poll()}
-            if self._wake in ready and signal.SIGTERM in os.read(self._wake, 4096):
+            terminated = self._wake in ready and signal.SIGTERM in os.read(self._wake, 4096)
+            if terminated or self._front_fd in ready:
                 self._end()
             if self._control.fileno() in ready:
                 try:

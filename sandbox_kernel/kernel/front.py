@@ -74,6 +74,21 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
     def post_handler_hook(self) -> None:
         """Nothing to undo."""
 
+    def _abort_queues(self, subshell_id: str | None = None) -> None:
+        """Abort the cells that are queued behind a failed one.
+
+        Without a thread for subshells the base class stops aborting in the loop's next turn, which comes before the
+        queued requests get the lock that they wait for. The lock is fair: who asks for it last gets it last.
+        """
+        self._aborting = True
+        self.shell_stream.flush()
+
+        async def stop_aborting() -> None:
+            async with self._main_asyncio_lock:
+                self._aborting = False
+
+        self._stopping = self._loop.create_task(stop_aborting())
+
     # ------------------------------------------------------------ what clients are told
 
     @property

@@ -1,7 +1,8 @@
 """From the session to the client: gates every message, keeps the order, merges small writes.
 
-The first piece of text goes out at once, what follows within `MERGE_S` is merged: a loop of prints makes few
-messages and an unflushed line is still visible at once.
+The first line goes out at once, what follows within `MERGE_S` is merged: a loop of prints makes few messages and a
+line is still visible at once. A piece that does not end a line waits `PARTIAL_S`: `print` writes its text and the
+line's end apart, and they belong into one message.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ..errors import SandboxError
 from ..outputs.gate import gate
 
 MERGE_S = 0.01
+PARTIAL_S = 0.02
 MERGE_BYTES = 1 << 20
 _PARENTS = 1000
 # Messages handed to the IOPub thread and not yet sent; beyond it the worker waits.
@@ -76,11 +78,12 @@ class Publisher:
         self._text.append(text)
         self._text_bytes += len(text)
         assert self._loop is not None
+        whole = text.endswith("\n")
         since = self._loop.time() - self._sent_at
-        if since >= MERGE_S or self._text_bytes >= MERGE_BYTES:
+        if self._text_bytes >= MERGE_BYTES or (whole and since >= MERGE_S):
             self.flush()
         elif self._timer is None:
-            self._timer = self._loop.call_later(MERGE_S - since, self.flush)
+            self._timer = self._loop.call_later(MERGE_S - since if whole else PARTIAL_S, self.flush)
 
     def publish(self, message: Publish, buffers: list[bytes]) -> None:
         """A display, result, error or comm message.

@@ -7,6 +7,7 @@ Runs on one asyncio loop and is not safe from other threads. It knows nothing of
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -74,12 +75,12 @@ class Session:
         self.proofs: list[dict[str, Any]] = []
         self.details: dict[str, Any] = {}
         self.execution_count = 1
-        self.banner = ""
         self.finished: OrderedDict[str, None] = OrderedDict()
         self._zygote = zygote if not isinstance(zygote, SandboxError) else None
         self.failed: SandboxError | None = zygote if isinstance(zygote, SandboxError) else None
         self._sink = sink
         self._worker: WorkerLink | None = None
+        self._greeting: schema.Ready | None = None
         self._number = 0
         self._pending: dict[str, _Pending] = {}
         self._executing = ""
@@ -197,7 +198,7 @@ class Session:
             return
         self._number += 1
         number = self._number
-        self._cause = None
+        self._cause = self._greeting = None
         self._worker = WorkerLink(
             self._loop, number, on_message=self._message, on_raw=self._raw,
             on_broken=lambda error: self._broken(number, error), pressed=self._sink.pressed,
@@ -318,7 +319,10 @@ class Session:
                 self._fail(self._zygote.unavailable())
         elif kind == "forked":
             if self._worker is not None and self._worker.number == event["worker"]:
-                self._worker.pidfd = event["fds"][0]
+                self._worker.pidfd = event["fds"].pop()
+                self._worker_ready(None)
+            for fd in event["fds"]:
+                os.close(fd)
         elif kind == "signalled":
             if self._signal_sent is not None and not self._signal_sent.done():
                 self._signal_sent.set_result(None)
@@ -345,13 +349,17 @@ class Session:
         else:
             self._worker_ready(message)
 
-    def _worker_ready(self, message: schema.Ready) -> None:
+    def _worker_ready(self, message: schema.Ready | None) -> None:
+        """Called with the worker's greeting, and again when the zygote's word about the fork has come."""
         if self._worker is None or self._ready.done():
-            raise ProtocolError("a second greeting")
-        if self._worker.pidfd is None:
-            self._zygote_readable()  # the zygote's word about the fork comes by another socket
-        pid = host_pid(self._worker.pidfd)
-        seen = outside_proofs(pid, self.level)
+            if message is not None:
+                raise ProtocolError("a second greeting")
+            return
+        self._greeting = message or self._greeting
+        if self._greeting is None or self._worker.pidfd is None:
+            return  # they come by two sockets, in any order
+        greeting, self._greeting = self._greeting, None
+        seen = outside_proofs(host_pid(self._worker.pidfd), self.level)
         problem = judge_outside(self.level, seen)
         if problem is not None:
             self._fail(problem)
@@ -359,8 +367,7 @@ class Session:
         if self._number == 1 and self.level != "full":
             self.proofs += seen
         self._start_timer.cancel()
-        self.banner = message.banner or "Sandboxed Python"
-        self.execution_count = message.execution_count
+        self.execution_count = greeting.execution_count
         self._ready.set_result(self._worker)
 
     def _reply(self, message: schema.Reply) -> None:

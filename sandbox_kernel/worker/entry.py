@@ -37,7 +37,8 @@ def prepare(preload: Sequence[str] = ()) -> None:
     global _prepared
     planned = dict(os.environ)
     _prepared = make_kernel()
-    # The shell sets PAGER and the like. The zygote's environment stays as planned, to be compared with the plan.
+    # The shell sets PAGER and the like. The zygote's environment stays as planned, to be compared with the
+    # plan.
     _shell_variables.update(os.environ.items() - planned.items())
     os.environ.clear()
     os.environ.update(planned)

@@ -86,16 +86,15 @@ class WorkerKernel(IPythonKernel):
 
         def interrupt(number: int, frame: FrameType | None) -> None:
             task = asyncio.current_task(loop)
-            if parent_of("shell") is not cell:
+            if parent_of("shell") is not cell or _in_asyncio(frame):
                 loop.call_soon_threadsafe(cancel)
-            elif task is not caller:
+            elif task is caller and not future.done():
+                # About to wait for the cell: raising here would leave it running on its own.
+                loop.call_soon_threadsafe(cancel)
+            else:
                 if task is None:  # a callback: nobody waits for its exception
                     loop.call_soon_threadsafe(cancel)
                 raise KeyboardInterrupt
-            elif future.done():  # the hooks after the cell, matplotlib's drawing for one
-                raise KeyboardInterrupt
-            else:  # about to wait: raising here would leave the cell running on its own
-                loop.call_soon_threadsafe(cancel)
 
         def cancel() -> None:
             if not future.done():
@@ -107,6 +106,12 @@ class WorkerKernel(IPythonKernel):
             yield
         finally:
             signal.signal(signal.SIGINT, previous)
+
+
+def _in_asyncio(frame: FrameType | None) -> bool:
+    """Whether an exception would be raised in the event loop's own code, which would then lose a callback."""
+    name = "" if frame is None else str(frame.f_globals.get("__name__"))
+    return name.partition(".")[0] in {"", "asyncio", "selectors", "weakref", "_weakrefset"}
 
 
 def _without_debugger() -> None:

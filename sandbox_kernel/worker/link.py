@@ -6,6 +6,7 @@ may print from signal handlers that interrupt a send. So everything that must no
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import json
@@ -20,19 +21,29 @@ from functools import partial
 from typing import Any, NoReturn
 
 from ..channel.framing import PACKET_BYTES, Assembler
+from ..errors import ProtocolError
 
 _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.EBADF}
+BROKEN_PROTOCOL = 76  # exit status: the front sent what it must not send
 _ANSWERS = {"input_reply", "input_refused"}
 
 
 @dataclass(slots=True)
 class Request:
-    """One message of the front: `op`, the `id` to answer to, all its `fields`, and the buffers beside it."""
+    """One message of the front: `op`, the `id` to answer to, all its `fields`, and the buffers beside it.
+
+    Attributes:
+        task: that serves it, once there is one.
+        begun: the task runs; no second one may.
+        replied: the reply is out, and nothing more is to be done.
+    """
 
     op: str
     id: str
     fields: dict[str, Any]
     buffers: list[memoryview]
+    task: asyncio.Task[None] | None = None
+    begun: bool = False
     replied: bool = False
 
 
@@ -62,7 +73,7 @@ class Link:
     Attributes:
         pid: of the worker; a process with another pid is a fork and must not touch the socket.
         waiters: by serial number, who waits for an answer of the person.
-        notify: called, from any thread, when requests have come that the event loop did not take in itself.
+        notify: called, from any thread, before requests are taken in.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -140,6 +151,7 @@ class Link:
     def receive(self) -> None:
         """Takes in all that has come: answers go to their waiters, requests into the queue."""
         inbox = self._inbox
+        self.notify()
         with self._receiving:
             try:
                 # As above: what recv() returned is in the queue before an exception can be raised.
@@ -152,8 +164,17 @@ class Link:
                 raise
             else:
                 leave()
+        self.sort()
+
+    def sort(self) -> None:
+        """The second half of `receive`, for when something was raised in its middle."""
+        inbox = self._inbox
+        with self._receiving:
             while inbox.raw:
-                frame = self._assembler.feed(inbox.raw[0])
+                try:
+                    frame = self._assembler.feed(inbox.raw[0])
+                except ProtocolError:
+                    leave(BROKEN_PROTOCOL)
                 if frame is not None:
                     self._sort_in(json.loads(frame.json), frame.buffers)
                 inbox.raw.popleft()
@@ -175,5 +196,5 @@ class Link:
 
     @property
     def requests(self) -> deque[Request]:
-        """Requests that nobody has taken yet, oldest first."""
+        """Requests that are not done with, oldest first."""
         return self._inbox.requests

@@ -88,8 +88,6 @@ class Questions:
                 interrupts.deliver()
             # Another thread may have taken in what made the channel readable, and woken us by `ready`.
             self._link.receive()
-            if self._link.requests:
-                self._link.notify()
 
     @contextmanager
     def _interrupts_at_safe_points(self) -> Iterator[Interrupts]:
@@ -123,4 +121,3 @@ class Interrupts:
             self.previous(signal.SIGINT, None)
         else:
             raise KeyboardInterrupt("Interrupted by user") from None
-

@@ -11,6 +11,7 @@ import signal
 import sys
 from contextlib import suppress
 from datetime import datetime
+from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
@@ -18,7 +19,7 @@ from ..channel.framing import encode
 from .kernel import WorkerKernel
 from .link import Link, Request, leave
 from .session import clip_error, packets_of
-from .wakeup import Wakeup
+from .wakeup import Bell, Wakeup
 
 COUNT_LIMIT = 2**31
 COMM_TYPES = {"comm_open", "comm_msg", "comm_close"}
@@ -45,92 +46,97 @@ class Server:
         # One context for all cells: what a cell sets in a context variable the next one sees.
         self._context = contextvars.copy_context()
         self._active: Request | None = None
-        self._task: asyncio.Task[None] | None = None
         self._message: dict[str, Any] = {}
-        self._asides: set[asyncio.Task[None]] = set()
+        self._bell = Bell()
 
     def run(self) -> NoReturn:
         """Serves until the channel ends. Nothing that is raised in the loop ends it."""
-        self._link.notify = self._notify
+        self._link.notify = self._bell.ring
         self._loop.add_reader(self._link.fileno(), self._readable)
+        self._loop.add_reader(self._bell.fileno(), self._attend)
         self._loop.add_reader(self._wakeup.fileno(), self._wakeup.drain)
         while True:
             # Twice, because an exception can also be raised at the jump back.
             with suppress(BaseException):
                 while True:
                     with suppress(BaseException):
-                        self._loop.call_soon(self._recover)
                         self._loop.run_forever()
-
-    def _notify(self) -> None:
-        self._loop.call_soon_threadsafe(self._pump)
 
     def _readable(self) -> None:
         if os.getpid() != self._link.pid:
             leave(1)  # a fork that came back to the loop from an awaiting cell
         self._link.receive()
-        self._pump()
+        self._attend()
 
-    def _pump(self) -> None:
-        """Starts what can be started now."""
-        queue, later = self._link.requests, []
-        while queue:
-            # Taken from the queue last: what is raised in between must not lose it.
-            request = queue[0]
+    def _attend(self) -> None:
+        """Starts what can be started. Can be broken off anywhere and done again from the beginning."""
+        self._start()
+        self._bell.hush()
+        self._start()  # what another thread took in before the bell was hushed
+
+    def _start(self) -> None:
+        self._link.sort()
+        queue = self._link.requests
+        while queue and queue[0].replied:
+            queue.popleft()
+        for request in tuple(queue):
             if request.op == "shutdown":
                 self._shut_down(request)
-            if request.replied or request is self._active:
-                pass
-            elif self._active is None:
-                self._active, self._task = request, None
-                self._task = self._loop.create_task(self._serve(request), context=self._context)
-                self._task.add_done_callback(self._served)
+            if request.replied:
+                continue
+            if self._active is None or self._active.replied:
+                self._active = request
+            if request.task is not None:
+                continue
+            if request is self._active:
+                request.task = self._loop.create_task(self._serve(request), context=self._context)
             elif request.op == "comm":
-                aside = self._loop.create_task(self._serve_aside(request), context=self._context.copy())
-                self._asides.add(aside)
-                aside.add_done_callback(self._asides.discard)
+                context = self._context.copy()
+                request.task = self._loop.create_task(self._serve_aside(request), context=context)
             else:
-                later.append(request)
-            queue.popleft()
-        queue.extendleft(reversed(later))
+                continue
+            request.task.add_done_callback(partial(self._served, request))
 
     async def _serve(self, request: Request) -> None:
+        if request.begun:
+            return
+        request.begun = True
         content: dict[str, Any] | None = None
         try:
             self._wakeup.arm()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             content = await self._answer(request)
-        except BaseException as error:  # an interrupt just after the cell's end, among others
+        except BaseException as error:  # an interrupt just before or after the cell, among others
             content = self._failure(request, error)
+            await self._end_leftovers()
         self._finish(request, content)
 
-    def _served(self, task: asyncio.Task[None]) -> None:
-        if task is not self._task or self._active is None:
-            return
-        if not task.cancelled():
-            task.exception()  # looked at, so that asyncio does not complain
-        self._finish(self._active, None)
-        self._active = self._task = None
-        self._pump()
+    async def _end_leftovers(self) -> None:
+        """Ends a cell whose task was started when the interrupt came, but not waited for yet."""
+        signal.signal(signal.SIGINT, ignore)
+        tasks = asyncio.all_tasks(self._loop)
+        cells = [task for task in tasks if getattr(task.get_coro(), "__name__", "") == "run_cell_async"]
+        for task in cells:
+            task.cancel()
+        if cells:
+            await asyncio.wait(cells, timeout=1)
 
-    def _recover(self) -> None:
-        """Goes on after something was raised in the loop itself, which may have cost it a callback."""
-        if self._active is not None and self._task is not None and self._task.done():
-            self._served(self._task)
-        elif self._active is not None and self._task is None:
-            self._finish(self._active, None)
-            self._active = None
-        self._pump()
+    def _served(self, request: Request, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._finish(request, None)
+        self._bell.ring()
 
     async def _serve_aside(self, request: Request) -> None:
-        message = self._message
+        if request.begun:
+            return
+        request.begun = True
         try:
             with suppress(Exception):
                 await self._answer(request)
         finally:
             # The parent of the cell is also a process-wide fallback, which the comm message has replaced.
             with suppress(Exception):
-                self._context.run(self._set_parent, message)
+                self._context.run(self._set_parent, self._message)
             self._reply(request, {})
 
     def _finish(self, request: Request, content: dict[str, Any] | None) -> None:
@@ -247,6 +253,7 @@ class Server:
             packets = list(encode(reply))
         self._link.send_surely(packets)
         request.replied = True
+        self._bell.ring()
 
     @staticmethod
     def _flush() -> None:
@@ -261,7 +268,7 @@ class Server:
         if content is not None and content.get("status") == "error":
             status, value = 1, str(content.get("evalue"))
             if content.get("ename") == "SystemExit":
-                status = int(value) & 0xFF if value.isdecimal() else int(value != "None")
+                status = int(value) & 0xFF if value.isdecimal() else int(value not in ("", "None"))
         leave(status)
 
     def _shut_down(self, request: Request) -> NoReturn:

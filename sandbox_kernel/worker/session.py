@@ -111,7 +111,11 @@ class ChannelSession(Session):
 
 
 def frame_of(message: dict[str, Any]) -> dict[str, Any] | None:
-    """A jupyter message as one of the channel's; None for the types that a worker may not send."""
+    """A jupyter message as one of the channel's; None for the types that a worker may not send.
+
+    Raises:
+        TypeError: content or metadata is no dictionary.
+    """
     kind, content = message["msg_type"], message["content"]
     parent = request_id(message["parent_header"])
     if kind == "stream":
@@ -119,9 +123,11 @@ def frame_of(message: dict[str, Any]) -> dict[str, Any] | None:
         return {"type": "stream", "parent": parent, "name": name, "text": content["text"]}
     if kind not in PUBLISHED:
         return None
+    metadata = message.get("metadata") or {}
+    if not isinstance(content, dict) or not isinstance(metadata, dict):
+        raise TypeError("the content and the metadata of a message must be dictionaries")
     if kind == "error":
         content = clip_error(content)
-    metadata = message.get("metadata") or {}
     return {"type": "publish", "parent": parent, "msg_type": kind, "content": content, "metadata": metadata}
 
 

@@ -44,6 +44,7 @@ class OutStream(iostream.OutStream):
         self._parent_header.set({})
         self._parent_header_global: dict[str, Any] = {}
         self._prefix = ("", b"")
+        self._unfinished = ""
 
     def attach(self, link: Link) -> None:
         """From now on text goes through `link`; before, and in forked children, to the pipe."""
@@ -56,12 +57,12 @@ class OutStream(iostream.OutStream):
         return head[:-1] + b',"text":'
 
     def write(self, string: str) -> int:
-        """Sends `string`; in a forked child it goes to the pipe on this stream's descriptor."""
+        """Sends `string`; in a forked child its lines go to the pipe on this stream's descriptor."""
         if not isinstance(string, str):
             raise TypeError(f"write() argument must be str, not {type(string)}")
         link = self._link
         if link is None or os.getpid() != link.pid:
-            write_raw(self._descriptor, string)
+            self._write_from_fork(string)
             return len(string)
         if not string:
             return 0
@@ -94,13 +95,23 @@ class OutStream(iostream.OutStream):
                 return
         self.session.send(None, message)
 
+    def _write_from_fork(self, string: str) -> None:
+        # By whole lines, as on a terminal: children write to one pipe, and print() writes in pieces.
+        lines, newline, rest = (self._unfinished + string).rpartition("\n")
+        self._unfinished = rest
+        if newline:
+            write_raw(self._descriptor, lines + newline)
+
     def writelines(self, sequence: Iterable[str]) -> None:  # type: ignore[override]
         """Writes each of the strings."""
         for string in sequence:
             self.write(string)
 
     def flush(self) -> None:
-        """Nothing: every write has left already."""
+        """Nothing: every write has left already. In a forked child, the unfinished line goes to the pipe."""
+        if self._unfinished:
+            text, self._unfinished = self._unfinished, ""
+            write_raw(self._descriptor, text)
 
     def _flush(self) -> None:
         pass

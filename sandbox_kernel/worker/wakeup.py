@@ -1,7 +1,8 @@
-"""Lets a signal end a wait of the main thread."""
+"""What ends a wait of the main thread: signals, and work to do."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 from contextlib import suppress
@@ -38,3 +39,27 @@ class Wakeup:
         with suppress(BlockingIOError):
             while self._reader.recv(4096):
                 pass
+
+
+class Bell:
+    """Readable from `ring` to `hush`.
+
+    A callback of the event loop can be lost when something is raised just as it is called. One that waits for
+    the bell is called again and again until it got through and hushed it.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def fileno(self) -> int:
+        """What to wait for."""
+        return self._descriptor
+
+    def ring(self) -> None:
+        """From any thread, and from signal handlers."""
+        os.eventfd_write(self._descriptor, 1)
+
+    def hush(self) -> None:
+        """Silent until the next `ring`."""
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._descriptor)

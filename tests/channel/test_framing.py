@@ -22,7 +22,9 @@ values = st.recursive(
     max_leaves=20,
 )
 sizes = st.sampled_from([0, 1, 7, 1000, PACKET_BYTES - 1, PACKET_BYTES, 3 * PACKET_BYTES + 5])
-buffer_lists = st.lists(sizes.map(lambda size: bytes(range(256)) * (size // 256) + b"x" * (size % 256)), max_size=5)
+buffer_lists = st.lists(
+    sizes.map(lambda size: bytes(range(256)) * (size // 256) + b"x" * (size % 256)), max_size=5
+)
 
 
 def receive(packets: list[bytes], assembler: Assembler | None = None) -> list[Frame]:
@@ -119,7 +121,13 @@ def test_malformed_packets_are_refused(packets: list[bytes]) -> None:
 def test_sizes_are_checked_before_anything_is_kept() -> None:
     bounds = Bounds(json_bytes=1000, buffers=2, frame_bytes=5000)
     full = bytes(PACKET_BYTES - 1)
-    for text_bytes, buffers in ((1001, ()), (100, (1, 1, 1)), (100, (4000, 901)), (2**32 - 1, ()), (2, (2**32 - 1,))):
+    for text_bytes, buffers in (
+        (1001, ()),
+        (100, (1, 1, 1)),
+        (100, (4000, 901)),
+        (2**32 - 1, ()),
+        (2, (2**32 - 1,)),
+    ):
         head = struct.pack("!IH", text_bytes, len(buffers)) + struct.pack(f"!{len(buffers)}I", *buffers)
         with pytest.raises(ProtocolError):
             Assembler(bounds).feed(packet(FIRST, (head + full)[: PACKET_BYTES - 1]))

@@ -1,4 +1,4 @@
-"""Run one attempt in a forked child of an ordinary uid, with or without a layer, and see what the kernel said."""
+"""Run one attempt in a forked child of an ordinary uid, with or without a layer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from typing import Any
 from sandbox_kernel.confine import linux, seccomp
 
 NOBODY = 65534
+ANSWER_FDS: list[int] = []  # in a child: where it and those around it write their answers
 
 
 @dataclass
 class Outcome:
-    """What became of an attempt: ``value``, or ``errno`` of its OSError, or the ``signal`` that ended the child."""
+    """What became of it: ``value``, or ``errno`` of an OSError, or the ``signal`` that ended the child."""
 
     value: Any = None
     errno: int | None = None
@@ -34,6 +35,7 @@ def become_ordinary() -> None:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
+    linux.drop_capabilities()
     linux.set_no_new_privs()
 
 
@@ -45,6 +47,7 @@ def attempt(act: Callable[[], Any], *layers: Callable[[], Any], ordinary: bool =
         try:
             signal.alarm(20)
             os.close(reader)
+            ANSWER_FDS.append(writer)
             if ordinary:
                 become_ordinary()
             for layer in layers:

@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 import time
@@ -19,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 HERE = Path(__file__).parent
@@ -47,14 +47,16 @@ class Front:
     def __init__(self, uid: int, level: str, workspace: Path, policy: Any = SMALL, **options: Any) -> None:
         tables = {**policy, "isolation": {"level": level}}
         options = {"policy": tables, "workspace": str(workspace), "hidden": (), **options}
-        paths = [str(HERE.parents[1]), sysconfig.get_paths()["purelib"]]
-        change = {} if uid == os.geteuid() else {"user": uid, "group": uid, "extra_groups": []}
+        paths = [str(HERE.parents[1]), str(Path(msgspec.__file__).parents[1])]
+        change: dict[str, Any] = (
+            {} if uid == os.geteuid() else {"user": uid, "group": uid, "extra_groups": []}
+        )
         self.process = subprocess.Popen(
             [_interpreter(uid), "-P", str(HERE / "front_process.py"), json.dumps(options)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(paths), "HOME": "/nonexistent"}, **change,
         )  # fmt: skip
-        self.uid, self.level = uid, level
+        self.uid, self.level, self.workspace = uid, level, workspace
         self.ready: Any = None
 
     def __call__(self, command: str, *arguments: Any) -> Any:
@@ -88,11 +90,10 @@ def _front(uid: int, level: str, **options: Any) -> Iterator[Front]:
     """A started front with a workspace that belongs to its uid."""
     folder = Path(tempfile.mkdtemp(prefix="confine-"))
     folder.chmod(0o755)
-    workspace = folder / "workspace"
+    workspace = folder / "work space\u00e9"
     workspace.mkdir()
     os.chown(workspace, options.pop("owner", uid), -1)
     front = Front(uid, level, workspace, **options)
-    front.workspace = workspace  # type: ignore[attr-defined]
     try:
         yield front
     finally:
@@ -175,7 +176,8 @@ import ctypes
 if ctypes.CDLL(None, use_errno=True).unshare(0x10000000): raise OSError(ctypes.get_errno(), 'unshare')""",
     "execute a file written to the temporary folder": """
 import subprocess, tempfile
-path = tempfile.mkdtemp() + '/program'
+folder = tempfile.TemporaryDirectory()
+path = folder.name + '/program'
 fd = os.open(path, os.O_CREAT | os.O_WRONLY, 0o700)
 os.write(fd, b'#!/bin/sh\\nexit 0\\n')
 os.close(fd)
@@ -191,7 +193,7 @@ def test_attempt_is_refused_and_succeeds_without_layers(
     mode = Path(outside["FOLDER"]) / f"mode{running.uid}"
     mode.touch()
     os.chown(mode, running.uid, -1)
-    names = {**outside, "WORKSPACE": str(running.workspace), "FRONT": running.process.pid,  # type: ignore[attr-defined]
+    names = {**outside, "WORKSPACE": str(running.workspace), "FRONT": running.process.pid,
              "VICTIM": running("victim")}  # fmt: skip
     before = _tree(Path(outside["FOLDER"]))
     inside = running("ask", 1, ATTEMPTS[name], names)
@@ -257,7 +259,7 @@ def test_workspace_is_written_as_its_owner(running: Front) -> None:
     running.ask(
         "os.makedirs('a/b', exist_ok=True); open('a/b/x', 'w').write('text'); os.rename('a/b/x', 'moved')"
     )
-    workspace: Path = running.workspace  # type: ignore[attr-defined]
+    workspace: Path = running.workspace
     assert (workspace / "moved").read_text() == "text"
     assert (workspace / "moved").stat().st_uid == running.uid == (workspace / "a").stat().st_uid
     assert running.ask("result = os.getcwd()") == str(workspace)
@@ -451,8 +453,10 @@ def test_nothing_survives(uid: int, level: str, how: str) -> None:
     with _front(uid, level) as front:
         front.start()
         front.worker()
-        token = str(front.workspace)  # type: ignore[attr-defined]
+        token = str(front.workspace)
         assert front.ask(DAEMON) == "started"
+        # A child that the front forks keeps its end of the control socket open.
+        victim = front("victim")
         running = set(_members(token))
         assert len(running) >= 3
         match how:
@@ -473,6 +477,8 @@ def test_nothing_survives(uid: int, level: str, how: str) -> None:
             assert front.ask("result = 1", 2) == 1
         else:
             assert _all_gone(token)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -483,13 +489,14 @@ def test_fork_bomb_ends_with_the_front(uid: int, level: str) -> None:
     with _front(uid, level) as front:
         front.start()
         front.worker()
-        token = str(front.workspace)  # type: ignore[attr-defined]
+        token = str(front.workspace)
+        assert front.process.stdin
         front.process.stdin.write(json.dumps(["ask", [1, """
 while True:
     try:
         if os.fork() == 0: os.setsid()
-    except OSError: pass""", {}]]) + "\n")  # type: ignore[union-attr]  # fmt: skip
-        front.process.stdin.flush()  # type: ignore[union-attr]
+    except OSError: pass""", {}]]) + "\n")  # fmt: skip
+        front.process.stdin.flush()
         time.sleep(0.5)
         front.process.kill()
         front.process.wait()
@@ -540,13 +547,13 @@ def test_root_front_with_a_users_workspace(level: str) -> None:
             assert any("cannot be written" in note for note in ready["details"]["notes"])
         else:
             assert written == "open" and ready["details"]["uid"] == ORDINARY
-            assert (front.workspace / "file").stat().st_uid == ORDINARY  # type: ignore[attr-defined]
+            assert (front.workspace / "file").stat().st_uid == ORDINARY
 
 
 @pytest.mark.parametrize("level", LEVELS)
 def test_hidden_and_protected_inside_the_workspace(level: str) -> None:
     with _front(os.geteuid(), level) as front:
-        workspace: Path = front.workspace  # type: ignore[attr-defined]
+        workspace: Path = front.workspace
         runtime = workspace / "runtime"
         (runtime / "deep").mkdir(parents=True)
         (runtime / "kernel.json").write_text("key")
@@ -576,7 +583,7 @@ def test_read_only_workspace_and_further_folders(outside: dict[str, Any]) -> Non
     policy = {**SMALL, "files": {"workspace": "read-only", "read": [outside["FOLDER"]]}}
     for level in LEVELS:
         with _front(os.geteuid(), level, policy=policy) as front:
-            (front.workspace / "data").write_text("data")  # type: ignore[attr-defined]
+            (front.workspace / "data").write_text("data")
             assert front.start()["event"] == "ready", front.ready
             front.worker()
             assert front.ask("result = open('data').read()") == "data"
@@ -625,7 +632,7 @@ def test_this_machines_mounts_are_untouched() -> None:
 @pytest.mark.parametrize("level", LEVELS)
 def test_home_as_workspace_hides_its_dot_names(uid: int, level: str) -> None:
     with _front(uid, level) as front:
-        home: Path = front.workspace  # type: ignore[attr-defined]
+        home: Path = front.workspace
         (home / ".ssh").mkdir()
         (home / ".ssh" / "id").write_text("key")
         (home / ".netrc").write_text("key")
@@ -713,6 +720,37 @@ def test_when_the_host_allows_no_user_namespaces() -> None:
         ready = front.start()
         assert ready["level"] == "seccomp+landlock", ready
         assert ready["failures"][0]["errno"] == errno.ENOSPC and ready["failures"][0]["step"] == "unshare"
+
+
+COVERED_PROC = """
+from sandbox_kernel.confine import linux, namespaces
+linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
+namespaces._map_self(UID, UID)
+linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
+linux.mount("none", "/proc/driver", "tmpfs", linux.MS_RDONLY)
+namespaces.give_up_rights()
+linux.set_dumpable(True)
+"""
+
+
+def test_a_covered_proc_as_in_containers_is_named() -> None:
+    with _front(ORDINARY, "auto", before=COVERED_PROC) as front:
+        ready = front.start()
+        assert ready["level"] == "seccomp+landlock", ready
+        assert (ready["failures"][0]["step"], ready["failures"][0]["errno"]) == ("mount proc", errno.EPERM)
+        assert "/proc" in ready["failures"][0]["remedy"]
+
+
+def test_a_mount_that_is_not_planned_stops_the_start() -> None:
+    hole = """
+from sandbox_kernel.confine import linux, mounts
+finish = mounts.finish
+def more():
+    linux.mount("none", "/home", "tmpfs")
+    finish()
+mounts.finish = more"""
+    with _front(os.geteuid(), "full", before=hole) as front:
+        assert "mounts with the plan" in front.start()["error"]
 
 
 def test_probe_that_finds_a_hole_stops_the_start() -> None:

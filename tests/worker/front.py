@@ -72,7 +72,9 @@ class Cell:
 
     def published(self, *kinds: str) -> list[dict[str, Any]]:
         return [
-            m.fields["content"] for m in self.messages if m.kind == "publish" and m.fields["msg_type"] in kinds
+            m.fields["content"]
+            for m in self.messages
+            if m.kind == "publish" and m.fields["msg_type"] in kinds
         ]
 
     @property
@@ -132,7 +134,8 @@ class Front:
         """The next message. Raises TimeoutError, or EOFError at the channel's end."""
         deadline = time.monotonic() + patience_s
         while True:
-            ready, _, _ = select.select([self.socket, *self.pipes], [], [], max(deadline - time.monotonic(), 0))
+            sources: list[Any] = [self.socket, *self.pipes]
+            ready, _, _ = select.select(sources, [], [], max(deadline - time.monotonic(), 0))
             if not ready:
                 raise TimeoutError(f"no message; raw output {self.raw}")
             for descriptor in [d for d in ready if d in self.pipes]:
@@ -168,7 +171,13 @@ class Front:
     def begin(self, code: str, **content: Any) -> str:
         """Sends an execute request and returns its id."""
         metadata = content.pop("metadata", {"cellId": "cell"})
-        content = {"silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": True, **content}
+        content = {
+            "silent": False,
+            "store_history": True,
+            "user_expressions": {},
+            "allow_stdin": True,
+            **content,
+        }
         return self.ask("execute", "execute_request", metadata=metadata, content={"code": code, **content})
 
     def ask(self, op: str, msg_type: str = "", buffers: tuple[bytes, ...] = (), **fields: Any) -> str:
@@ -188,7 +197,9 @@ class Front:
             message = self.receive(patience_s)
             messages.append(message)
             if message.kind == "reply" and message.fields["id"] == name:
-                schema.check_reply("execute" if "payload" in message.fields["content"] else "", message.fields["content"])
+                schema.check_reply(
+                    "execute" if "payload" in message.fields["content"] else "", message.fields["content"]
+                )
                 return Cell(name, messages)
 
     def run(self, code: str, patience_s: float = PATIENCE_S, **content: Any) -> Cell:

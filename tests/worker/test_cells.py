@@ -35,7 +35,9 @@ def test_error_is_equal_in_message_and_reply(shared: Front) -> None:
     assert "sandbox_kernel" not in text and "ipykernel" not in text
 
 
-@pytest.mark.parametrize("code", ["raise SystemExit(3)", "raise KeyboardInterrupt", "raise BaseException", "x y"])
+@pytest.mark.parametrize(
+    "code", ["raise SystemExit(3)", "raise KeyboardInterrupt", "raise BaseException", "x y"]
+)
 def test_every_kind_of_exception_is_an_error_reply(shared: Front, code: str) -> None:
     assert shared.run(code).reply["status"] == "error"
     assert shared.good("1").result == "1"
@@ -91,19 +93,37 @@ def test_display_hooks_and_capture(shared: Front) -> None:
 def test_values_that_json_has_no_word_for(shared: Front) -> None:
     code = (
         "import datetime, math\nfrom IPython.display import display\n"
-        "display({'application/json': {'n': math.nan, 1: b'x', 't': datetime.datetime(2026, 1, 1)}}, raw=True)"
+        "display({'application/json': {'n': math.nan, 1: b'x', 't': datetime.datetime(2026, 1, 1)}},"
+        "raw=True)"
     )
     (content,) = shared.good(code).published("display_data")
-    assert content["data"]["application/json"]["n"] == "nan" and content["data"]["application/json"]["1"] == "eA=="
+    assert (
+        content["data"]["application/json"]["n"] == "nan"
+        and content["data"]["application/json"]["1"] == "eA=="
+    )
 
 
 @pytest.mark.parametrize(
-    "value", ["'x' * (40 * 2**20)", "__import__('functools').reduce(lambda a, _: [a], range(70), 1)", "object()"]
+    "value",
+    ["'x' * (40 * 2**20)", "__import__('functools').reduce(lambda a, _: [a], range(70), 1)", "object()"],
 )
 def test_a_display_that_cannot_be_sent_is_the_cells_error(shared: Front, value: str) -> None:
-    cell = shared.run(f"from IPython.display import display\ndisplay({{'application/json': {value}}}, raw=True)")
+    cell = shared.run(
+        f"from IPython.display import display\ndisplay({{'application/json': {value}}}, raw=True)"
+    )
     assert cell.reply["status"] == "error" and not cell.published("display_data")
     assert shared.good("1").result == "1"
+
+
+def test_messages_of_ones_own(shared: Front) -> None:
+    shared.good("session = get_ipython().kernel.session")
+    assert shared.run("session.send(None, 'display_data', [1])").reply["ename"] == "TypeError"
+    cell = shared.good(
+        "session.send(None, 'status', {'execution_state': 'idle'})\nsession.send(None, 'made_up', {});"
+    )
+    assert len(cell.messages) == 1
+    cell = shared.good("display({'application/json': {'n': 2**70}}, raw=True)")
+    assert cell.published("display_data")[0]["data"]["application/json"]["n"] == 2**70
 
 
 def test_huge_errors_and_replies_are_cut(shared: Front) -> None:
@@ -132,14 +152,26 @@ def test_lone_surrogates(shared: Front) -> None:
 
 def test_environment_detection(shared: Front) -> None:
     shared.good("ip = get_ipython()")
-    assert shared.good("type(ip).__module__, type(ip).__name__").result == "('ipykernel.zmqshell', 'ZMQInteractiveShell')"
+    assert (
+        shared.good("type(ip).__module__, type(ip).__name__").result
+        == "('ipykernel.zmqshell', 'ZMQInteractiveShell')"
+    )
     assert shared.good("'IPKernelApp' in ip.config").result == "True"
     cell = shared.good("ip.kernel.get_parent()['header']['msg_id'], ip.get_parent()['header']['msg_id']")
     assert cell.result == repr((cell.id, cell.id))
     assert shared.good("import sys\n'ipykernel' in sys.modules, sys.path[0]").result == "(True, '')"
-    assert shared.good("from ipykernel.ipkernel import IPythonKernel as K\nisinstance(ip.kernel, K)").result == "True"
-    assert shared.good("ip.kernel.session.key, ip.kernel.get_parent()['header']['date'].year").result == "(b'', 2026)"
-    assert shared.good("__name__, sys.stdout.encoding, sys.stdout.isatty()").result == "('__main__', 'UTF-8', False)"
+    assert (
+        shared.good("from ipykernel.ipkernel import IPythonKernel as K\nisinstance(ip.kernel, K)").result
+        == "True"
+    )
+    assert (
+        shared.good("ip.kernel.session.key, ip.kernel.get_parent()['header']['date'].year").result
+        == "(b'', 2026)"
+    )
+    assert (
+        shared.good("__name__, sys.stdout.encoding, sys.stdout.isatty()").result
+        == "('__main__', 'UTF-8', False)"
+    )
     assert shared.good("import ipykernel.iostream as i\nisinstance(sys.stdout, i.OutStream)").result == "True"
 
 
@@ -160,8 +192,13 @@ def test_nothing_heavy_is_loaded_and_no_thread_runs(k: Front) -> None:
 
 
 def test_debugger_of_the_kernel_is_ipythons(shared: Front) -> None:
-    assert shared.good("import pdb, IPython.core.debugger as d\npdb.Pdb is d.InterruptiblePdb").result == "True"
-    assert "ipykernel" in shared.good("import sys, ipykernel.debugger\nsys.breakpointhook.__module__, 'ipykernel'").result
+    assert (
+        shared.good("import pdb, IPython.core.debugger as d\npdb.Pdb is d.InterruptiblePdb").result == "True"
+    )
+    assert (
+        "ipykernel"
+        in shared.good("import sys, ipykernel.debugger\nsys.breakpointhook.__module__, 'ipykernel'").result
+    )
 
 
 def test_faulthandler_can_be_enabled(shared: Front) -> None:
@@ -180,7 +217,9 @@ def test_matplotlib_appears_without_magic_or_warning(k: Front) -> None:
 
 
 def test_top_level_await_and_one_loop(k: Front) -> None:
-    assert k.good("import asyncio\nloop = asyncio.get_event_loop()\nawait asyncio.sleep(0.01, 5)").result == "5"
+    assert (
+        k.good("import asyncio\nloop = asyncio.get_event_loop()\nawait asyncio.sleep(0.01, 5)").result == "5"
+    )
     assert k.good("loop is asyncio.get_event_loop(), loop.is_running()").result == "(True, True)"
     cell = k.run("async def f(): pass\nc = f()\ntry: asyncio.run(c)\nfinally: c.close()")
     assert cell.reply["ename"] == "RuntimeError"
@@ -286,10 +325,13 @@ def test_history_magics_work_from_memory(k: Front) -> None:
     assert k.good("b").result == "51"
     assert k.good("%recall 1").reply["payload"][0]["text"] == "a = 10"
     assert k.good("get_ipython().history_manager.enabled").result == "False"
+    assert "b = a + 1" not in k.good("%history ~1/1-5").stdout
     k.good("%reset -f")
     assert k.run("a").reply["ename"] == "NameError"
 
 
-@pytest.mark.parametrize("magic", ["%connect_info", "%qtconsole", "%config", "%lsmagic", "%who", "%pinfo len"])
+@pytest.mark.parametrize(
+    "magic", ["%connect_info", "%qtconsole", "%config", "%lsmagic", "%who", "%pinfo len"]
+)
 def test_magics_without_a_connection_do_not_fail(shared: Front, magic: str) -> None:
     assert "key" not in shared.good(magic).stdout

@@ -52,7 +52,8 @@ def test_awaiting_cells_at_once(k: Front, body: str) -> None:
 
 def test_background_tasks_of_other_cells_survive(k: Front) -> None:
     k.good(
-        "import asyncio, time\nasync def tick():\n    while True:\n        time.sleep(0.03); await asyncio.sleep(0.001)\n"
+        "import asyncio, time\nasync def tick():\n    while True:\n"
+        "        time.sleep(0.03); await asyncio.sleep(0.001)\n"
         "task = asyncio.ensure_future(tick())\nawait asyncio.sleep(0)"
     )
     for _ in range(5):
@@ -72,7 +73,9 @@ def test_exactly_one(k: Front) -> None:
 
 
 def test_caught_then_again(k: Front) -> None:
-    name = k.started("import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('one')\ntime.sleep(60)")
+    name = k.started(
+        "import time\ntry: time.sleep(60)\nexcept KeyboardInterrupt: print('one')\ntime.sleep(60)"
+    )
     k.interrupt()
     k.wait_text("one")
     k.interrupt()
@@ -85,7 +88,9 @@ def test_handlers(k: Front) -> None:
     k.good("hits = []\nsignal.signal(signal.SIGINT, lambda *a: hits.append(1));")
     k.interrupt()
     time.sleep(0.05)
-    assert k.good("hits, signal.getsignal(signal.SIGINT) is signal.default_int_handler").result == "([], True)"
+    assert (
+        k.good("hits, signal.getsignal(signal.SIGINT) is signal.default_int_handler").result == "([], True)"
+    )
     name = k.started("signal.signal(signal.SIGINT, lambda *a: hits.append(1))\nimport time; time.sleep(0.3)")
     k.interrupt()
     assert k.finish(name).reply["status"] == "ok"
@@ -103,7 +108,9 @@ def test_idle_worker_ignores_interrupts(k: Front) -> None:
 def test_storm_of_interrupts_answers_every_cell_once(k: Front) -> None:
     """Interrupts at every moment of short cells: each has exactly one reply, and the worker stays usable."""
     for number in range(150):
-        name = k.begin("for i in range(30): print(i)" if number % 2 else "import asyncio\nawait asyncio.sleep(0.002)")
+        name = k.begin(
+            "for i in range(30): print(i)" if number % 2 else "import asyncio\nawait asyncio.sleep(0.002)"
+        )
         time.sleep(0.00007 * (number % 40))
         k.interrupt()
         cell = k.finish(name, 5)
@@ -119,7 +126,10 @@ def test_alarm_in_a_print_storm(k: Front) -> None:
         "def late(*a): raise Late\nsignal.signal(signal.SIGALRM, late);"
     )
     for number in range(40):
-        cell = k.run(f"signal.setitimer(signal.ITIMER_REAL, {0.001 + number * 0.0007})\nfor i in range(10_000): print(i)")
+        cell = k.run(
+            f"signal.setitimer(signal.ITIMER_REAL, {0.001 + number * 0.0007})\n"
+            "for i in range(10_000): print(i)"
+        )
         assert cell.reply["ename"] == "Late" or cell.reply["status"] == "ok"
         numbers = [line for line in cell.stdout.split("\n") if line]
         assert numbers == [str(i) for i in range(len(numbers))]
@@ -127,7 +137,7 @@ def test_alarm_in_a_print_storm(k: Front) -> None:
 
 
 def test_alarms_that_never_stop(k: Front) -> None:
-    """A timer left running raises in the worker's own code too: while it replies, waits and takes requests in."""
+    """A timer left running raises in the worker's own code too: while it replies and takes requests in."""
     k.good("import signal\ndef late(*a): raise RuntimeError('late')\nsignal.signal(signal.SIGALRM, late);")
     k.run("signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)")
     for _ in range(100):
@@ -143,9 +153,12 @@ def test_printing_in_a_handler_does_not_tear_the_frame_below(k: Front) -> None:
     """The handler runs inside the sending of frames of many packets, in the same thread."""
     k.good(
         "import signal\nfrom comm import create_comm\nc = create_comm(target_name='t')\n"
-        "signal.signal(signal.SIGALRM, lambda *a: print('tick'))\nsignal.setitimer(signal.ITIMER_REAL, 0.001, 0.001);"
+        "signal.signal(signal.SIGALRM, lambda *a: print('tick'))\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001);"
     )
-    cell = k.good("for i in range(60): c.send({}, buffers=[b'x' * 700_000])\nsignal.setitimer(signal.ITIMER_REAL, 0);")
+    cell = k.good(
+        "for i in range(60): c.send({}, buffers=[b'x' * 700_000])\nsignal.setitimer(signal.ITIMER_REAL, 0);"
+    )
     assert sum(len(m.buffers[0]) for m in cell.messages if m.buffers) == 60 * 700_000
     assert cell.stdout.count("tick") > 3
 
@@ -156,7 +169,12 @@ def test_signal_just_before_the_wait_is_not_late(k: Front) -> None:
         "import asyncio, signal, time\nseen = asyncio.Event()\nloop = asyncio.get_event_loop()\n"
         "loop.add_signal_handler(signal.SIGUSR1, seen.set)"
     )
-    assert k.good("import os\nos.kill(os.getpid(), signal.SIGUSR1)\nawait asyncio.wait_for(seen.wait(), 5)").result == "True"
+    assert (
+        k.good(
+            "import os\nos.kill(os.getpid(), signal.SIGUSR1)\nawait asyncio.wait_for(seen.wait(), 5)"
+        ).result
+        == "True"
+    )
     k.good("loop.remove_signal_handler(signal.SIGUSR1);")
     name = k.started("await asyncio.sleep(60)")
     k.interrupt()
