@@ -154,7 +154,8 @@ def _build(
         host = namespaces.ids()
         front_fd = os.pidfd_open(front)
         expected = probes.Expected(
-            namespaces=probes.namespace_ids(front), environment=plan.environment,
+            # Still the front's own. Those of the front itself can be read only until it makes itself non-dumpable.
+            namespaces=probes.namespace_ids(), environment=plan.environment,
             rlimits=limits.effective(plan.rlimits), fds=frozenset({0, 1, 2, 3}),
             canary=f"{plan.scratch}/{CANARY}" if "landlock" in plan.layers else "", front_pid=front,
             landlock_abi=plan.landlock_abi if "landlock" in plan.layers else 0,

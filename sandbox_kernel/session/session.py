@@ -141,6 +141,8 @@ class Session:
     async def _get_worker(self, *, stoppable: bool) -> WorkerLink:
         if self.failed is not None:
             raise self.failed
+        if self._worker is None and self.level:
+            self._fork()  # the last attempt failed; try once for each request
         if not self._ready.done():
             ready, stop = self._ready, self._loop.create_future()
             if stoppable:
@@ -323,6 +325,12 @@ class Session:
                 self._worker_ready(None)
             for fd in event["fds"]:
                 os.close(fd)
+        elif kind == "fork_failed":
+            if self._worker is not None and self._worker.number == event["worker"]:
+                self._worker.close()
+                self._worker = None
+                self._start_timer.cancel()
+                self._lose(WorkerLost(f"no new process could be made for it ({event['error']})"))
         elif kind == "signalled":
             if self._signal_sent is not None and not self._signal_sent.done():
                 self._signal_sent.set_result(None)

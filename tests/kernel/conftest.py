@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 from jupyter_client import BlockingKernelClient, KernelManager
@@ -70,6 +70,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     specs = tmp_path / "kernels"
     shutil.copytree(SPEC, specs / "sandboxed-python")
     running: list[Running] = []
+    logs: list[BinaryIO] = []
 
     def begin(level: str = "auto", *, policy: str = "", env: dict[str, str] | None = None) -> Running:
         folder = tmp_path / f"work{len(running)}"
@@ -82,11 +83,11 @@ def start(tmp_path: Path) -> Iterator[Start]:
         base = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         ipython = {"IPYTHONDIR": str(tmp_path / "ipython")}
         log = (tmp_path / f"kernel{len(running)}.log").open("wb")
-        with log:
-            manager.start_kernel(
-                cwd=str(folder), env={**base, **ipython, "SANDBOX_KERNEL_POLICY": str(file), **(env or {})},
-                stdout=log, stderr=log,
-            )  # fmt: skip
+        logs.append(log)  # a restart writes into it again
+        manager.start_kernel(
+            cwd=str(folder), env={**base, **ipython, "SANDBOX_KERNEL_POLICY": str(file), **(env or {})},
+            stdout=log, stderr=log,
+        )  # fmt: skip
         client = manager.blocking_client()
         client.start_channels()
         kernel = Running(manager, client, folder)
@@ -99,6 +100,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         kernel.client.stop_channels()
         kernel.manager.shutdown_kernel(now=True)
         kernel.manager.cleanup_resources()
+    for log in logs:
+        log.close()
 
 
 @pytest.fixture(params=LEVELS)

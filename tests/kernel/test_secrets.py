@@ -9,11 +9,12 @@ import pytest
 
 from .conftest import LEVELS, Start
 
-# The needles reach the cell XORed, and each piece of memory is XORed before it is searched: the plain text of a
-# needle never exists in the worker unless it was there before.
+# The needles reach the cell with 77 added to each byte, and so is each piece of memory before it is searched: the
+# plain text of a needle never exists in the worker unless it was there before. (XOR would not do: the altered copy
+# of the altered needles is the plain text.)
 SCAN = """
 import ctypes
-table = bytes(b ^ 0x55 for b in range(256))
+table = bytes((b + 77) % 256 for b in range(256))
 def scan(needles):
     found = set()
     for line in open("/proc/self/maps"):
@@ -34,7 +35,7 @@ print(scan(NEEDLES))
 
 
 def _veiled(needles: list[str]) -> list[bytes]:
-    return [bytes(b ^ 0x55 for b in needle.encode()) for needle in needles]
+    return [bytes((b + 77) % 256 for b in needle.encode()) for needle in needles]
 
 
 @pytest.mark.parametrize("level", LEVELS)
