@@ -23,7 +23,7 @@ PublishType = Literal[
 ]  # fmt: skip
 
 
-class _Base(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, gc=False):
+class _Base(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, gc=False):
     pass
 
 

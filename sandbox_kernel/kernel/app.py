@@ -21,7 +21,7 @@ class _NoDisplayHook:
     get_execution_count = staticmethod(lambda: 0)
 
 
-class SandboxApp(IPKernelApp):  # type: ignore[misc]
+class SandboxApp(IPKernelApp):
     """Sockets, heartbeat, control thread and parent poller as in stock; the kernel behind them is ours."""
 
     name = "sandboxed-python"

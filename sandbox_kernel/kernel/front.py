@@ -14,10 +14,11 @@ from functools import cached_property
 from typing import Any
 
 import psutil
-from IPython.core import release
 from ipykernel._version import kernel_protocol_version
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelbase import Kernel
+from IPython.core import release
+from jupyter_client.session import Session as JupyterSession
 from zmq.eventloop.zmqstream import ZMQStream
 
 from ..channel.schema import InputRequest
@@ -33,7 +34,7 @@ _SOFT_EXIT_S = 1.0
 _COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 
 
-class SandboxedKernel(Kernel):  # type: ignore[misc]
+class SandboxedKernel(Kernel):
     """The front. `attach` must be called before `start`."""
 
     implementation = "sandboxed-python"
@@ -60,8 +61,8 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
     def start(self) -> None:
         """Serve the sockets."""
         super().start()
-        loop = self._loop = self.io_loop.asyncio_loop
-        self.publisher.start(loop)
+        loop: asyncio.AbstractEventLoop = self.io_loop.asyncio_loop  # type: ignore[attr-defined]
+        self._loop = loop
         self.sandbox.start(loop)
         # The stock handler raises KeyboardInterrupt inside the event loop, which ends the front.
         loop.add_signal_handler(signal.SIGINT, self.sandbox.interrupt)
@@ -81,7 +82,8 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
         queued requests get the lock that they wait for. The lock is fair: who asks for it last gets it last.
         """
         self._aborting = True
-        self.shell_stream.flush()
+        if self.shell_stream is not None:
+            self.shell_stream.flush()
 
         async def stop_aborting() -> None:
             async with self._main_asyncio_lock:
@@ -149,7 +151,7 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
             self.history.store(line, code)
         magic = code.strip().split()
         status = magic if magic[:1] == ["%sandbox"] and "\n" not in code.strip() else None
-        self.publisher.last_result = None
+        self.publisher.take_result()
         content = {
             "code": "pass" if status else code, "silent": silent, "store_history": store_history,
             "user_expressions": user_expressions or {}, "allow_stdin": allow_stdin,
@@ -171,8 +173,9 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
             self.publisher.stream(request_id, "stdout", self._status(status[1:]))
             self.publisher.flush()
         reply["payload"] = payloads(reply.get("payload", []))
-        if keep and self.publisher.last_result is not None:
-            self.history.store_output(line, self.publisher.last_result)
+        shown = self.publisher.take_result()
+        if keep and shown is not None:
+            self.history.store_output(line, shown)
         if any(p["source"] == "ask_exit" and not p.get("keepkernel") for p in reply["payload"]):
             self._loop.call_later(0.1, self._exit)
         return reply
@@ -209,7 +212,7 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
         except Exception:  # a corrupt or locked database must not leave the client without an answer
             self.log.warning("the history could not be read", exc_info=True)
             entries = []
-        self.session.send(stream, "history_reply", {"status": "ok", "history": entries}, parent, ident)
+        self._wire.send(stream, "history_reply", {"status": "ok", "history": entries}, parent, ident)
 
     async def _ask_worker(
         self, op: str, content: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None, buffers: Any = ()
@@ -229,10 +232,11 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
     def _status(self, words: list[str]) -> str:
         if words not in ([], ["status"]):
             return "%sandbox takes no arguments yet: it prints the isolation level and what each probe saw.\n"
-        box = self.sandbox
+        box = self.sandbox.supervisor
         if box.failed is not None:
             return f"There is no sandbox, so no cell is run. {box.failed.explain()}\n"
-        return status_text(level=box.level, proofs=box.proofs, details=box.details, policy=policy_rows(box.policy))
+        rows = policy_rows(self.sandbox.policy)
+        return status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
 
     # ------------------------------------------------------------ comms
 
@@ -256,14 +260,14 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
         """Answer from the front's table, also while the worker is busy."""
         wanted = parent["content"].get("target_name")
         comms = {k: {"target_name": t} for k, t in self.publisher.comms.items() if wanted in (None, t)}
-        self.session.send(stream, "comm_info_reply", {"status": "ok", "comms": comms}, parent, ident)
+        self._wire.send(stream, "comm_info_reply", {"status": "ok", "comms": comms}, parent, ident)
 
     # ------------------------------------------------------------ standard input
 
     def _ask(self, message: InputRequest) -> None:
         self.publisher.flush()
         self._asked = (message.serial, message.parent)
-        self.session.send(
+        self._wire.send(
             self.stdin_socket, "input_request", {"prompt": message.prompt, "password": message.password},
             self.publisher.parent(message.parent), ident=self._ident,
         )  # fmt: skip
@@ -271,8 +275,8 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
     def _answered(self, frames: list[Any]) -> None:
         """An ``input_reply``; one that nobody waits for (the cell was interrupted) is dropped."""
         try:
-            _idents, rest = self.session.feed_identities(frames, copy=False)
-            message = self.session.deserialize(rest, content=True, copy=False)
+            _idents, rest = self._wire.feed_identities(frames, copy=False)
+            message = self._wire.deserialize(rest, content=True, copy=False)
             value = message["content"]["value"]
         except Exception:
             self.log.warning("an invalid message on the stdin channel was dropped")
@@ -286,7 +290,7 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
     async def interrupt_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Interrupt the cell (stock would signal this process's own group)."""
         self._loop.call_soon_threadsafe(self.sandbox.interrupt)
-        self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident)
+        self._wire.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident)
 
     async def do_debug_request(self, msg: dict[str, Any]) -> dict[str, Any]:
         """Refuse: the debugger is not offered (without an answer a debugger panel hangs)."""
@@ -314,6 +318,12 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
 
     # ------------------------------------------------------------ sending
 
+    @property
+    def _wire(self) -> JupyterSession:
+        if self.session is None:
+            raise RuntimeError("the application makes the session before the kernel")
+        return self.session
+
     @cached_property
     def _topics(self) -> dict[str, bytes]:
         return {}
@@ -327,8 +337,8 @@ class SandboxedKernel(Kernel):  # type: ignore[misc]
         buffers: list[bytes],
     ) -> None:
         topic = self._topics.get(msg_type) or self._topics.setdefault(msg_type, self._topic(msg_type))
-        self.session.send(
-            self.iopub_socket, msg_type, content, parent, ident=topic, metadata=metadata, buffers=buffers or None
+        self._wire.send(
+            self.iopub_socket, msg_type, content, parent, ident=topic, metadata=metadata, buffers=list(buffers) or None
         )
 
     def get_process_metric_value(self, process: psutil.Process, name: str, attribute: str | None = None) -> Any:

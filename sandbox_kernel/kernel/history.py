@@ -19,9 +19,6 @@ _OUTPUT_CHARS = 100_000
 class _NoShell:
     """Stands where IPython's history manager wants a shell; it only asks for the profile's folder."""
 
-    user_ns: dict[str, Any] = {}
-    user_ns_hidden: dict[str, Any] = {}
-
     def push(self, *_args: Any, **_kwargs: Any) -> None:
         """Leave out the ``_i`` variables: they are the worker's."""
 
@@ -45,7 +42,8 @@ class History:
         # Opened with the first cell, not at start: creating the database takes longer than the rest of it.
         if self._manager is None:
             file = Path(self._profile) / "history.sqlite" if self._profile else Path(":memory:")
-            self._manager = HistoryManager(shell=_NoShell(), hist_file=str(file))
+            shell: Any = _NoShell()
+            self._manager = HistoryManager(shell=shell, hist_file=str(file))
         return self._manager
 
     def store(self, line: int, code: str) -> None:

@@ -45,18 +45,13 @@ class Publisher:
     ) -> None:
         self._send, self._queued, self.ask, self._lost = send, queued, ask, lost
         self._parents: OrderedDict[str, dict[str, Any]] = OrderedDict()
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._text: list[str] = []
         self._text_bytes = 0
         self._text_key = ("", "")
         self._timer: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
         self.comms: OrderedDict[str, str] = OrderedDict()
-        self.last_result: str | None = None
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Messages come from this loop."""
-        self._loop = loop
+        self._result: str | None = None
 
     def remember(self, parent: dict[str, Any]) -> None:
         """Note a request; the worker can only name messages by the ids noted here."""
@@ -68,6 +63,11 @@ class Publisher:
         """The request with this id as its client sent it; empty when it is not (or no longer) known."""
         return self._parents.get(request_id, {})
 
+    def take_result(self) -> str | None:
+        """The text of the last result, once."""
+        result, self._result = self._result, None
+        return result
+
     # ------------------------------------------------------------ Sink
 
     def stream(self, parent: str, name: str, text: str) -> None:
@@ -77,13 +77,13 @@ class Publisher:
         self._text_key = (parent, name)
         self._text.append(text)
         self._text_bytes += len(text)
-        assert self._loop is not None
         whole = text.endswith("\n")
-        since = self._loop.time() - self._sent_at
+        loop = asyncio.get_running_loop()
+        since = loop.time() - self._sent_at
         if self._text_bytes >= MERGE_BYTES or (whole and since >= MERGE_S):
             self.flush()
         elif self._timer is None:
-            self._timer = self._loop.call_later(MERGE_S - since if whole else PARTIAL_S, self.flush)
+            self._timer = loop.call_later(MERGE_S - since if whole else PARTIAL_S, self.flush)
 
     def publish(self, message: Publish, buffers: list[bytes]) -> None:
         """A display, result, error or comm message.
@@ -101,7 +101,7 @@ class Publisher:
             self.comms.pop(content["comm_id"], None)
         elif message.msg_type == "execute_result":
             plain = content["data"].get("text/plain")
-            self.last_result = plain if isinstance(plain, str) else None
+            self._result = plain if isinstance(plain, str) else None
         self._send(message.msg_type, content, self.parent(message.parent), message.metadata, buffers)
 
     def flush(self) -> None:
@@ -113,8 +113,7 @@ class Publisher:
             return
         text, self._text, self._text_bytes = "".join(self._text), [], 0
         parent, name = self._text_key
-        assert self._loop is not None
-        self._sent_at = self._loop.time()
+        self._sent_at = asyncio.get_running_loop().time()
         self._send("stream", {"name": name, "text": text}, self.parent(parent), {}, [])
 
     def lost(self, error: SandboxError) -> None:

@@ -63,6 +63,11 @@ class WorkerKernel(IPythonKernel):
 
     questions: Questions | None = None
 
+    @property
+    def _supports_kernel_subshells(self) -> bool:
+        # Stock says yes when there is a `shell_channel_thread`, which awaiting cells need here too.
+        return False
+
     def _input_request(self, prompt: Any, ident: Any, parent: Any, password: bool = False) -> str:
         # pdb and friends write their prompt's text first.
         if sys.stdout is not None:
@@ -150,5 +155,11 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     streams = OutStream("stdout", 1, session), OutStream("stderr", 2, session)
     sys.stdout, sys.stderr = streams
     socket = NoSocket()
-    kernel = WorkerKernel.instance(session=session, iopub_socket=socket, iopub_thread=socket, log=_log())
+    # Never initialized and never started: %matplotlib, %gui and libraries ask it for its kernel.
+    app = IPKernelApp.instance(log=_log(), session=session)
+    kernel = WorkerKernel.instance(
+        parent=app, session=session, iopub_socket=socket, iopub_thread=socket, log=app.log
+    )
+    app.kernel, app.shell = kernel, kernel.shell
+    cast(Any, kernel.shell).configurables.append(app)
     return kernel, session, *streams

@@ -48,7 +48,8 @@ def test_planted_secrets_are_nowhere_in_the_worker(start: Start, level: str) -> 
     assert control
     code = SCAN.replace("NEEDLES", repr(_veiled([*needles, "marker-planted-0"])))
     assert kernel.good(code, timeout=60).stdout.strip() == "[4]", "only the marker that the cell made itself"
-    outcome = kernel.good("import os, subprocess\nprint(dict(os.environ), subprocess.run(['env'], capture_output=True))")
+    code = "import os, subprocess\nprint(dict(os.environ), subprocess.run(['env'], capture_output=True))"
+    outcome = kernel.good(code)
     assert not [n for n in needles if n in outcome.stdout]
 
 

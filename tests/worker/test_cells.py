@@ -211,6 +211,11 @@ def test_matplotlib_appears_without_magic_or_warning(k: Front) -> None:
     (figure,) = cell.published("display_data")
     assert "image/png" in figure["data"] and not cell.stderr and not k.raw["stderr"]
     assert len(k.good("plt.plot([2, 1]); plt.show(); plt.plot([3, 1]);").published("display_data")) == 2
+    k.good("%matplotlib inline")
+    k.good("%config InlineBackend.figure_format = 'svg'")
+    (figure,) = k.good("plt.plot([1, 2]);").published("display_data")
+    assert "image/svg+xml" in figure["data"]
+    assert "InlineBackend.figure_formats" in k.good("%config InlineBackend").stdout
 
 
 # -- async
@@ -331,7 +336,7 @@ def test_history_magics_work_from_memory(k: Front) -> None:
 
 
 @pytest.mark.parametrize(
-    "magic", ["%connect_info", "%qtconsole", "%config", "%lsmagic", "%who", "%pinfo len"]
+    "magic", ["%connect_info", "%qtconsole", "%subshell", "%config", "%lsmagic", "%who", "%pinfo len"]
 )
 def test_magics_without_a_connection_do_not_fail(shared: Front, magic: str) -> None:
     assert "key" not in shared.good(magic).stdout

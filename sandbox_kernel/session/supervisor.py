@@ -1,0 +1,296 @@
+"""The life of the workers: fork, greeting, proofs, death, replacement. Talks to the zygote.
+
+Runs on one asyncio loop and is not safe from other threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+from ..channel import schema
+from ..confine.launch import ZygoteLink as Zygote
+from ..confine.probes import outside_proofs
+from ..errors import IsolationUnavailable, ProtocolError, SandboxError, WorkerLost
+from ..report import describe_exit
+from .link import WorkerLink
+from .proofs import host_pid, judge, judge_outside
+
+START_S = 60.0  # until the zygote is ready, and until a worker is ready
+EXIT_NEWS_S = 2.0  # between the end of a channel and the zygote's word why
+
+
+class Interrupted(SandboxError):
+    """The person interrupted before the cell could begin."""
+
+
+class Supervisor:
+    """Keeps one worker alive.
+
+    Args:
+        zygote: the running zygote's link, or the error that says why there is none.
+        on_message: called with each message of the worker but its greeting, and its buffers.
+        on_raw: called with ``("stdout" | "stderr", text)`` for what came by the pipes.
+        on_lost: called when the worker is gone, after everything that it sent was handed on.
+        pressed: while it is true nothing is read from the worker.
+
+    Attributes:
+        failed: set when there will never be a worker (again); the error for every request.
+        level, proofs, details: what the zygote reported, judged.
+        worker: the worker's link; it takes requests once `ready`.
+    """
+
+    def __init__(
+        self,
+        zygote: Zygote | SandboxError,
+        *,
+        on_message: Callable[[schema.Message, list[bytes]], None],
+        on_raw: Callable[[str, str], None],
+        on_lost: Callable[[SandboxError], None],
+        pressed: Callable[[], bool],
+    ) -> None:
+        self.failed = zygote if isinstance(zygote, SandboxError) else None
+        self.level = ""
+        self.proofs: list[dict[str, Any]] = []
+        self.details: dict[str, Any] = {}
+        self.execution_count = 1
+        self.worker: WorkerLink | None = None
+        self._zygote = None if isinstance(zygote, SandboxError) else zygote
+        self._on_message, self._on_raw, self._on_lost, self._pressed = on_message, on_raw, on_lost, pressed
+        self._greeting: schema.Ready | None = None
+        self._number = 0
+        self._cause: SandboxError | None = None
+        self._signal_sent: asyncio.Future[None] | None = None
+        self._stop: asyncio.Future[None] | None = None
+        self._start_timer: asyncio.TimerHandle | None = None
+        self._closing = False
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to listen to the zygote on this loop; returns at once."""
+        self._loop = loop
+        self._new_ready()
+        if self._zygote is not None:
+            loop.add_reader(self._zygote.fileno(), self._zygote_readable)
+            error = IsolationUnavailable("auto", "start", f"no sandbox within {START_S:g} s")
+            self._start_timer = loop.call_later(START_S, self._fail, error)
+
+    def _new_ready(self) -> None:
+        self._ready: asyncio.Future[WorkerLink] = self._loop.create_future()
+        self._ready.add_done_callback(quiet)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the worker takes requests."""
+        return self.worker is not None and self._ready.done()
+
+    async def get_worker(self, *, stoppable: bool) -> WorkerLink:
+        """The worker, once it is ready.
+
+        Args:
+            stoppable: whether `stop_waiting` ends this wait.
+
+        Raises:
+            Interrupted: by `stop_waiting`.
+            SandboxError: there is no sandbox, or the worker was lost before it was ready.
+        """
+        if self._signal_sent is not None:
+            # An interrupt of the cell before is on its way; it must land before the next request does.
+            await asyncio.wait([self._signal_sent], timeout=EXIT_NEWS_S)
+        if self.failed is not None:
+            raise self.failed
+        if self.worker is None and self.level:
+            self._fork()  # the last attempt failed; try once for each request
+        if not self._ready.done():
+            ready, stop = self._ready, self._loop.create_future()
+            if stoppable:
+                self._stop = stop
+            await asyncio.wait([ready, stop], return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                raise Interrupted("The cell was interrupted while the sandbox was starting; it did not begin.")
+            return ready.result()
+        return self._ready.result()
+
+    def interrupt(self) -> None:
+        """SIGINT for the worker and the children of its cell; before the worker is ready, end the wait for it."""
+        if not self.ready:
+            if self._stop is not None and not self._stop.done():
+                self._stop.set_result(None)
+        elif self._zygote is not None and self.worker is not None and self._signal_sent is None:
+            self._signal_sent = self._loop.create_future()
+            self._zygote.signal(self.worker.number, signal.SIGINT, group=True)
+
+    def kill(self, cause: SandboxError, number: int | None = None) -> None:
+        """Kill the worker (only if it is still this one); `cause` is what its user is told."""
+        if self.worker is None or self._zygote is None or number not in (None, self.worker.number):
+            return
+        if self._cause is None:
+            self._cause = cause
+        self._zygote.kill(self.worker.number)
+
+    def close(self) -> None:
+        """Kill everything inside and release every descriptor; idempotent."""
+        self._closing = True
+        self._cancel_timer()
+        if self._zygote is not None:
+            self._loop.remove_reader(self._zygote.fileno())
+            self._zygote.close()
+            self._zygote = None
+        if self.worker is not None:
+            self.worker.close()
+            self.worker = None
+
+    # ------------------------------------------------------------ birth
+
+    def _fork(self) -> None:
+        if self._zygote is None or self._closing:
+            return
+        self._number += 1
+        number = self._number
+        self._cause = self._greeting = None
+        self.worker = WorkerLink(
+            self._loop, number, on_message=self._message, on_raw=self._on_raw,
+            on_broken=lambda error: self._broken(number, error), pressed=self._pressed,
+        )  # fmt: skip
+        self._zygote.fork(number, self.worker.far_ends())
+        self.worker.start()
+        error = WorkerLost(f"it was not ready within {START_S:g} s")
+        self._start_timer = self._loop.call_later(START_S, self.kill, error, number)
+
+    def _message(self, message: schema.Message, buffers: list[bytes]) -> None:
+        if not isinstance(message, schema.Ready):
+            self._on_message(message, buffers)
+        elif self._ready.done() or self._greeting is not None:
+            raise ProtocolError("a second greeting")
+        else:
+            self._greeting = message
+            self._meet()
+
+    def _meet(self) -> None:
+        """Take the worker into service once its greeting and the zygote's word about the fork have come.
+
+        They come by two sockets, in any order. Before the first request the front looks at the worker's process
+        from outside.
+        """
+        if self.worker is None or self._greeting is None or self.worker.pidfd is None or self._ready.done():
+            return
+        seen = outside_proofs(host_pid(self.worker.pidfd), self.level)
+        problem = judge_outside(self.level, seen)
+        if problem is not None:
+            self._fail(problem)
+            return
+        if self._number == 1 and self.level != "full":
+            self.proofs += seen
+        self._cancel_timer()
+        self.execution_count = self._greeting.execution_count
+        self._ready.set_result(self.worker)
+
+    # ------------------------------------------------------------ death
+
+    def _broken(self, number: int, error: ProtocolError | None) -> None:
+        """The channel ended or carried nonsense."""
+        if error is not None:
+            self.kill(error, number)
+            return
+        # End of file: usually the worker died and the zygote says why in a moment. A worker that only closed its
+        # channel is of no use any more.
+        cause = WorkerLost("it closed its connection to the kernel")
+        self._loop.call_later(EXIT_NEWS_S, self.kill, cause, number)
+
+    def _exited(self, number: int, status: int) -> None:
+        worker = self.worker
+        if worker is None or worker.number != number or self._zygote is None:
+            return
+        worker.drain()
+        # Whatever the dead worker's cells started must not live on beside the next worker.
+        self._zygote.kill(number)
+        self.worker = None
+        worker.close()
+        error = self._cause or WorkerLost(describe_exit(status))
+        self._cause = None
+        self._lose(error)
+        self._fork()
+
+    def _lose(self, error: SandboxError) -> None:
+        self._cancel_timer()
+        self._signalled()
+        self.execution_count = 1
+        if not self._ready.done():
+            self._ready.set_exception(error)
+        self._new_ready()
+        self._on_lost(error)
+
+    def _fail(self, error: SandboxError) -> None:
+        """No sandbox: every request is refused from now on with this error."""
+        if self.failed is None:
+            self.failed = error
+        self.close()
+        self._lose(self.failed)
+
+    def _cancel_timer(self) -> None:
+        if self._start_timer is not None:
+            self._start_timer.cancel()
+            self._start_timer = None
+
+    # ------------------------------------------------------------ news from the zygote
+
+    def _zygote_readable(self) -> None:
+        if self._zygote is None:
+            return
+        try:
+            events = self._zygote.receive()
+        except EOFError:
+            self._fail(
+                WorkerLost("the sandbox's first process ended, and with it everything inside; restart the kernel")
+            )
+            return
+        for event in events:
+            self._event(event)
+            for fd in event["fds"]:
+                os.close(fd)
+
+    def _event(self, event: dict[str, Any]) -> None:
+        kind = event["event"]
+        if kind == "ready":
+            self._zygote_ready(event)
+        elif kind == "failed":
+            if event["last"] and self._zygote is not None:
+                self._fail(self._zygote.unavailable())
+        elif kind == "signalled":
+            self._signalled()
+        elif self.worker is None or self.worker.number != event["worker"]:
+            return
+        elif kind == "forked":
+            self.worker.pidfd = event["fds"].pop()
+            self._meet()
+        elif kind == "fork_failed":
+            self.worker.close()
+            self.worker = None
+            self._lose(WorkerLost(f"no new process could be made for it ({event['error']})"))
+        elif kind == "exit":
+            self._exited(event["worker"], event["status"])
+
+    def _zygote_ready(self, event: dict[str, Any]) -> None:
+        self._cancel_timer()
+        self.level, self.details = event["level"], event.get("details", {})
+        # Below `full` the zygote supervises from outside the wall; its workers are looked at when they are met.
+        seen = outside_proofs(event["pid"], self.level) if self.level == "full" else []
+        self.proofs = [*event.get("proofs", ()), *seen]
+        problem = judge(self.level, self.proofs)
+        if problem is not None:
+            self._fail(problem)
+        else:
+            self._fork()
+
+    def _signalled(self) -> None:
+        if self._signal_sent is not None and not self._signal_sent.done():
+            self._signal_sent.set_result(None)
+        self._signal_sent = None
+
+
+def quiet(future: asyncio.Future[Any]) -> None:
+    """Mark a future's exception as seen (nobody may be waiting for it)."""
+    if future.done() and not future.cancelled():
+        future.exception()
