@@ -58,7 +58,7 @@ class Rules:
         entries: (path, name of `RIGHTS`), each for the path and all below it. Where two overlap both count. A
         final
             symbolic link is not followed, for one in the notebook's folder could name any file of its owner:
-            give resolved paths. ``"/proc/self"`` means the process that applies the rules.
+            give resolved paths. ``/proc/self`` means the process that applies the rules.
     """
 
     entries: tuple[tuple[str, str], ...]
@@ -122,8 +122,8 @@ def apply(rules: Rules, abi: int) -> list[str]:
 
 def _grant(ruleset: int, path: str, rights: int) -> str:
     """Add one rule; the result says why not, "" when it was added or there is no such path."""
-    if path == "/proc/self":
-        path = f"/proc/{os.getpid()}"
+    if f"{path}/".startswith("/proc/self/"):
+        path = f"/proc/{os.getpid()}{path.removeprefix('/proc/self')}"
     try:
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW)
     except (FileNotFoundError, NotADirectoryError):

@@ -44,6 +44,12 @@ PROC_READ = (
     "cpuinfo", "meminfo", "stat", "uptime", "loadavg", "version", "filesystems", "sys/kernel/osrelease",
     "sys/kernel/ostype", "sys/kernel/version", "sys/kernel/pid_max", "sys/vm/overcommit_memory",
 )  # fmt: skip
+# What a process may read of its own entry there. Not "net" (the machine's connections and ports), and not what is
+# below "task", where the same is to be had again.
+PROC_SELF_READ = (
+    "cgroup", "cmdline", "comm", "fd", "fdinfo", "limits", "maps", "mountinfo", "mounts", "oom_score", "schedstat",
+    "smaps", "smaps_rollup", "stat", "statm", "status",
+)  # fmt: skip
 
 LOCAL_READ = (
     "/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/sys/fs/cgroup",

@@ -23,6 +23,7 @@ from .paths import (
     ETC,
     HOMES,
     LOCAL_READ,
+    PROC_SELF_READ,
     SECRET_NAMES,
     SYSTEM,
     existing,
@@ -312,7 +313,9 @@ def _assemble(
         grants += [Grant("read-write", t.path) for t in private]
     else:
         grants += [Grant("read-write", tmp), Grant("read-write", inner_home)]
-        grants += [Grant("read", p) for p in (*etc, *existing(LOCAL_READ, []), "/proc/self")]
+        grants += [Grant("read", p) for p in (*etc, *existing(LOCAL_READ, []))]
+        # The link stays as it is: it means another folder in each worker.
+        grants += [Grant("list", "/proc/self"), *(Grant("read", f"/proc/self/{n}") for n in PROC_SELF_READ)]
     abi = landlock.abi()
     notes += seccomp.notes(level, abi) if "seccomp" in layers else []
     return Plan(

@@ -75,6 +75,18 @@ class SandboxedKernel(Kernel):
     def post_handler_hook(self) -> None:
         """Nothing to undo."""
 
+    async def shell_main(self, subshell_id: str | None, msg: Any) -> None:
+        """One request after the other; comm messages pass a running cell, but not each other.
+
+        The base class lets comm messages pass whenever its lock is held, without their busy and idle. Here it is
+        held, too, while one comm message waits for the worker.
+        """
+        if self.sandbox.executing:
+            await super().shell_main(subshell_id, msg)
+        else:
+            async with self._main_asyncio_lock:
+                await self.dispatch_shell(msg, subshell_id=subshell_id)
+
     def _abort_queues(self, subshell_id: str | None = None) -> None:
         """Abort the cells that are queued behind a failed one.
 

@@ -14,7 +14,7 @@ from ..errors import ProtocolError
 _PAYLOADS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "page": {"data": dict, "start": int},
     "set_next_input": {"text": str, "replace": bool},
-    "edit_magic": {"filename": str, "line_number": int},
+    "edit_magic": {"filename": str, "line_number": (int, type(None))},
     "ask_exit": {"keepkernel": (bool, type(None))},
 }
 _COMM_TEXT_BYTES = 1000

@@ -85,6 +85,11 @@ class Session:
         """The number that the next cell will have."""
         return self.supervisor.execution_count
 
+    @property
+    def executing(self) -> bool:
+        """Whether a cell runs."""
+        return bool(self._executing)
+
     # ------------------------------------------------------------ requests
 
     async def request(

@@ -19,7 +19,8 @@ from ..channel.framing import SURROGATES, dumps, split
 from .link import Link
 from .session import ChannelSession, request_id, write_raw
 
-PIECE_CHARS = 1024 * 1024  # at most 6 MiB of JSON, far below the bound of a frame
+PIECE_CHARS = 4 * 1024 * 1024  # at most 24 MiB of JSON, below the bound of a frame
+_QUICK_CHARS = 8 * 1024  # with escapes never more than one packet
 
 
 class OutStream(iostream.OutStream):
@@ -80,7 +81,11 @@ class OutStream(iostream.OutStream):
             self._prefix = (parent, prefix)
         if len(string) <= PIECE_CHARS:
             text = encode_basestring(string).encode("utf-8", SURROGATES)
-            link.send(split(prefix + text + b"}"))
+            packets = split(prefix + text + b"}")
+            if len(string) <= _QUICK_CHARS:
+                link.send_quickly(*packets)
+            else:
+                link.send(packets)
             return len(string)
         for at in range(0, len(string), PIECE_CHARS):
             text = encode_basestring(string[at : at + PIECE_CHARS]).encode("utf-8", SURROGATES)

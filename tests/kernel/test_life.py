@@ -59,9 +59,9 @@ def test_a_death_costs_the_cell_and_is_told_in_words(kernel: Running, code: str,
 
 
 def test_interrupt_is_one_keyboard_interrupt_and_keeps_the_state(kernel: Running) -> None:
-    kernel.good("hits = 0")
-    # (CPython leaves the jump of a bare `while True: pass` out of the try block.)
-    for code in ("while True: x = 1", "import time; time.sleep(30)", "import asyncio; await asyncio.sleep(30)"):
+    # (A bare `while True: pass` in a try block will not do: CPython leaves its jump out of the block.)
+    kernel.good("hits = 0\ndef spin():\n    while True: pass")
+    for code in ("spin()", "import time; time.sleep(30)", "import asyncio; await asyncio.sleep(30)"):
         request = kernel.client.execute(f"try:\n    {code}\nexcept BaseException as e:\n    hits += 1; raise")
         time.sleep(0.5)
         began = time.monotonic()
