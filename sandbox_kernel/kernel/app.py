@@ -6,13 +6,13 @@ import os
 from typing import Any
 
 import zmq
-from ipykernel.iostream import IOPubThread
 from ipykernel.kernelapp import IPKernelApp
 from traitlets import Any as AnyTrait
 from traitlets.config.loader import Config
 
 from ..policy import Policy
 from .front import SandboxedKernel
+from .iopub import IOPub
 
 
 class _NoDisplayHook:
@@ -70,15 +70,13 @@ class SandboxApp(IPKernelApp):
         self.shell_channel_thread = None
 
     def init_iopub(self, context: zmq.Context[Any]) -> None:
-        """As in stock, but without the local port through which forked children of a stock kernel print."""
-        self.iopub_socket = context.socket(zmq.XPUB)
-        self.iopub_socket.linger = 1000
-        self._apply_curve_server_options(self.iopub_socket)
-        self.iopub_port = self._bind_socket(self.iopub_socket, self.iopub_port)
+        """Bind IOPub; it is served by the main loop, see `IOPub`."""
+        socket = context.socket(zmq.XPUB)
+        socket.linger = 1000
+        self._apply_curve_server_options(socket)
+        self.iopub_port = self._bind_socket(socket, self.iopub_port)
         self.configure_tornado_logger()
-        self.iopub_thread = IOPubThread(self.iopub_socket, pipe=False, session=self.session)
-        self.iopub_thread.start()
-        self.iopub_socket = self.iopub_thread.background_socket
+        self.iopub_thread = self.iopub_socket = IOPub(socket, self.session)
 
     def init_kernel(self) -> None:
         """Make the kernel and hand it the sandbox."""

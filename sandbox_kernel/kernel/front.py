@@ -54,7 +54,7 @@ class SandboxedKernel(Kernel):
     def attach(self, zygote: Zygote | SandboxError, policy: Policy) -> None:
         """Take the sandbox that was forked before this object existed."""
         self.publisher = Publisher(
-            self._publish, queued=lambda: len(self.iopub_thread._events), ask=self._ask, lost=lambda _error: None
+            self._publish, queued=lambda: self.iopub_socket.backlog, ask=self._ask, lost=lambda _error: None
         )
         self.sandbox = Session(zygote, policy, self.publisher)
 
@@ -63,6 +63,7 @@ class SandboxedKernel(Kernel):
         super().start()
         loop: asyncio.AbstractEventLoop = self.io_loop.asyncio_loop  # type: ignore[attr-defined]
         self._loop = loop
+        self.iopub_socket.start_on(loop)
         self.sandbox.start(loop)
         # The stock handler raises KeyboardInterrupt inside the event loop, which ends the front.
         loop.add_signal_handler(signal.SIGINT, self.sandbox.interrupt)

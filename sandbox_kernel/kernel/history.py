@@ -5,6 +5,7 @@ Stock keeps one database for all notebooks; in the worker's hands it would show 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShellABC
 
 _OUTPUT_CHARS = 100_000
+# IPython commits each cell to the disk, which costs more than all the rest of a small cell.
+_WRITE_AFTER_S = 1.0
+_CELLS_HELD = 10_000
 
 
 class _NoShell:
@@ -37,6 +41,7 @@ class History:
         self._profile, self._log = profile, log
         self._manager: HistoryManager | None = None
         self._transformer = TransformerManager()
+        self._timer: asyncio.TimerHandle | None = None
 
     def _open(self) -> HistoryManager:
         # Opened with the first cell, not at start: creating the database takes longer than the rest of it.
@@ -44,6 +49,7 @@ class History:
             file = Path(self._profile) / "history.sqlite" if self._profile else Path(":memory:")
             shell: Any = _NoShell()
             self._manager = HistoryManager(shell=shell, hist_file=str(file))
+            self._manager.db_cache_size = _CELLS_HELD
         return self._manager
 
     def store(self, line: int, code: str) -> None:
@@ -59,6 +65,14 @@ class History:
             manager.input_hist_parsed.append("")
             manager.input_hist_raw.append("")
         manager.store_inputs(line, cooked, code)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_WRITE_AFTER_S, self._write)
+
+    def _write(self) -> None:
+        """Wake the manager's thread that writes."""
+        self._timer = None
+        if self._manager is not None and self._manager.save_flag is not None:
+            self._manager.save_flag.set()
 
     def store_output(self, line: int, text: str) -> None:
         """Note the text of the result of cell `line`."""
@@ -80,17 +94,22 @@ class History:
             )  # fmt: skip
         else:
             return []
-        return [self._with_output(entry) if output else list(entry) for entry in found]
+        # IPython calls the running session 0 in a range; clients cannot match that with what the tail says.
+        entries = [(session or manager.session_number, line, entry) for session, line, entry in found]
+        return [self._with_output(entry) if output else list(entry) for entry in entries]
 
     def _with_output(self, entry: Any) -> list[Any]:
         session, line, (code, stored) = entry
         manager = self._open()
-        if session in (0, manager.session_number):
+        if session == manager.session_number:
             stored = manager.output_hist_reprs.get(line, stored)
         return [session, line, [code, stored]]
 
     def close(self) -> None:
         """Write what is cached and close the database."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._manager is not None:
             try:
                 self._manager.end_session()

@@ -11,10 +11,10 @@ from ..confine import linux
 from ..confine.launch import ZygoteLink, start_zygote
 from ..confine.plan import make_plans
 from ..errors import SandboxError
-from ..policy import Policy
+from ..policy import Policy, Resolved
 from ..worker import entry
 from .app import SandboxApp
-from .environment import POLICY_VARIABLE
+from .environment import RESOLVED_VARIABLE
 
 
 def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
@@ -45,7 +45,7 @@ def _start_sandbox(hidden: tuple[str, ...]) -> tuple[Policy, ZygoteLink | Sandbo
     """Fork the sandbox; a policy or a machine that does not allow it is told later, in each cell."""
     policy = Policy()
     try:
-        policy = Policy.load(os.environ.pop(POLICY_VARIABLE, ""))
+        policy = Resolved.from_json(os.environ.pop(RESOLVED_VARIABLE, "")).policy
         environment = {**os.environ, **policy.environment.set}
         plans = make_plans(policy, os.getcwd(), launcher_env=environment, hidden=hidden)
         return policy, start_zygote(plans, entry)

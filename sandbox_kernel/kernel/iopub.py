@@ -1,0 +1,132 @@
+"""IOPub on the main loop: no thread to hand messages to, and nothing lost when a client lags.
+
+Stock sends from a thread of its own and lets ZeroMQ drop what a slow client has not taken. Here the socket says when
+it is full (``XPUB_NODROP``, zmq_setsockopt(3)), what does not fit waits in a queue, and while there is a queue nothing
+is read from the worker. A client that takes nothing for `STALL_S` must not hold up the others for ever: then it loses
+messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import zmq
+from jupyter_client.session import Session
+
+RETRY_S = 0.005
+STALL_S = 30.0
+_STALL_AGAIN_S = 1.0  # for a client that was found stalled a short time ago
+_FORGIVEN_S = 60.0
+
+
+class IOPub:
+    """Stands where ipykernel has its IOPub thread and that thread's socket.
+
+    Args:
+        socket: a bound XPUB socket; owned from now on.
+        session: signs the welcome message (JEP 65).
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], session: Session) -> None:
+        self._socket, self._session = socket, session
+        self._socket.setsockopt(zmq.XPUB_NODROP, 1)
+        self._main = threading.get_ident()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue: deque[Sequence[Any]] = deque()
+        self._retry: asyncio.TimerHandle | None = None
+        self._full_since = 0.0
+        self._dropped_at = float("-inf")
+
+    def start_on(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Serve subscriptions from this loop."""
+        self._loop = loop
+        loop.add_reader(self._socket, self._subscriptions)
+        self._subscriptions()
+
+    @property
+    def backlog(self) -> int:
+        """How many messages wait because a client is behind."""
+        return len(self._queue)
+
+    def send_multipart(self, frames: Sequence[Any], *_args: Any, **_kwargs: Any) -> None:
+        """Send one message; from any thread."""
+        if threading.get_ident() == self._main:
+            self._send(frames)
+        elif self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._send, frames)
+
+    def _send(self, frames: Sequence[Any]) -> None:
+        if self._queue or not self._try(frames):
+            self._queue.append(frames)
+            self._arm()
+        self._subscriptions()
+
+    def _try(self, frames: Sequence[Any]) -> bool:
+        try:
+            self._socket.send_multipart(frames, zmq.DONTWAIT, copy=True)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError:
+            if not self._socket.closed:
+                raise
+        return True
+
+    def _arm(self) -> None:
+        if self._retry is None and self._loop is not None:
+            self._full_since = self._loop.time()
+            self._retry = self._loop.call_later(RETRY_S, self._drain)
+
+    def _drain(self) -> None:
+        loop = self._loop
+        if loop is None or self._socket.closed:
+            return
+        now = loop.time()
+        lately = now - self._dropped_at < _FORGIVEN_S
+        stalled = now - self._full_since > (_STALL_AGAIN_S if lately else STALL_S)
+        if stalled:
+            self._dropped_at = now
+            self._socket.setsockopt(zmq.XPUB_NODROP, 0)
+        while self._queue and self._try(self._queue[0]):
+            self._queue.popleft()
+            self._full_since = now
+        if stalled:
+            self._socket.setsockopt(zmq.XPUB_NODROP, 1)
+        self._retry = loop.call_later(RETRY_S, self._drain) if self._queue else None
+
+    def _subscriptions(self) -> None:
+        """Greet new subscribers. The descriptor is edge-triggered, so this is asked after each send as well."""
+        if self._socket.closed:
+            return
+        while self._socket.poll(0, zmq.POLLIN):
+            frame = self._socket.recv(zmq.DONTWAIT)
+            if frame[:1] == b"\x01":
+                self._welcome(frame[1:])
+
+    def _welcome(self, topic: bytes) -> None:
+        try:
+            subscription = topic.decode()
+        except UnicodeDecodeError:
+            return
+        message = self._session.msg("iopub_welcome", {"subscription": subscription})
+        frames = self._session.serialize(message)
+        self._send([topic, *frames] if topic else frames)
+
+    # ---- what ipykernel's application calls on its thread
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Send what still waits, as far as the clients take it at once."""
+        while self._queue and self._try(self._queue[0]):
+            self._queue.popleft()
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._loop is not None and not self._loop.is_closed() and not self._socket.closed:
+            self._loop.remove_reader(self._socket)
+        self._socket.close()
