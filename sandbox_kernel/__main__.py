@@ -22,6 +22,7 @@ def relaunch() -> None:
 
     # A client may interrupt a kernel that is still starting; that must not kill it. The disposition survives exec.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    environment = clean_environment(os.environ, os.getcwd())
     secrets = os.memfd_create("launch", os.MFD_ALLOW_SEALING)
     os.write(secrets, json.dumps({"environ": dict(os.environ), "argv": sys.argv[1:]}).encode())
     seals = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -30,7 +31,7 @@ def relaunch() -> None:
     hide = [arg for path in hidden_paths(os.environ, sys.argv[1:], os.getcwd()) for arg in ("--hide", path)]
     python = sys.executable or "/proc/self/exe"
     argv = [python, "-P", "-m", "sandbox_kernel", "--launched", str(secrets), *hide]
-    os.execve(python, argv, clean_environment(os.environ))
+    os.execve(python, argv, environment)
 
 
 def main() -> None:

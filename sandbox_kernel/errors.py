@@ -15,6 +15,16 @@ LOST = "The variables of this session are lost; run the cells that made them aga
 KEPT = "The variables of this session are kept."
 
 
+def size_text(size: int) -> str:
+    """``"4 GiB"``, ``"3.9 GiB"``, ``"61 MiB"``: three digits at most, as a person would say it."""
+    value, unit = float(size), "bytes"
+    for larger in ("KiB", "MiB", "GiB"):
+        if value < 1000:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.3g} {unit}"
+
+
 class SandboxError(Exception):
     """Base class.
 
@@ -81,27 +91,101 @@ class PolicyRefusal(SandboxError):
 
 
 class LimitReached(SandboxError):
-    """A limit of the policy ended the cell."""
+    """A limit of the policy ended the cell.
+
+    Args:
+        happened: what was seen, as a sentence without its full stop.
+        rule: the limit's name in the policy, such as ``limits.cell_time``.
+        limit: its value, as text.
+        remedy: what the reader can change in the code.
+        used, allowed: the same as numbers, for programs (seconds, bytes or a count).
+    """
+
+    state = "kept"
+
+    def __init__(
+        self, happened: str, *, rule: str, limit: str, remedy: str, used: float = 0, allowed: float = 0
+    ) -> None:
+        super().__init__(
+            f"{happened}; {rule} = {limit}.", rule=rule, limit=limit, remedy=remedy, used=used, allowed=allowed
+        )
+
+    @property
+    def rule(self) -> str:
+        """The limit's name in the policy."""
+        return str(self.data.get("rule", ""))
+
+    def advice(self) -> str:
+        return f"{self.data.get('remedy', '')}, or ask whoever runs this kernel to raise {self.rule}."
+
+    def lose(self, ignored_s: float | None = None) -> None:
+        """The cell's process had to be killed, and with it the variables.
+
+        Args:
+            ignored_s: how long it was given after an interrupt, or None when it was killed at once.
+        """
+        if self.state == "lost":
+            return
+        self.state = "lost"
+        if ignored_s is not None:
+            self.message += f" It did not end within {ignored_s:g} s of an interrupt, so its process was replaced."
 
 
 class TimeLimit(LimitReached):
-    """The cell ran longer than the policy allows."""
+    """The cell ran longer than the policy allows: by the clock (``limits.cell_time``) or by processor time."""
+
+    def __init__(self, used_s: float, limit_s: float, *, rule: str = "limits.cell_time") -> None:
+        what = "of processor time" if rule == "limits.cell_cpu" else "by the clock"
+        super().__init__(
+            f"The cell was ended after {used_s:.3g} s {what}", rule=rule, limit=f"{limit_s:g} s",
+            remedy="Make it do less at a time", used=used_s, allowed=limit_s,
+        )
 
 
 class MemoryLimit(LimitReached):
-    """The session held more memory than the policy allows."""
+    """The session held more memory than the policy allows. Sizes in bytes."""
+
+    def __init__(self, used: int, limit: int, *, files: int = 0, processes: int = 1) -> None:
+        among = f" in {processes} processes" if processes > 1 else ""
+        files_too = f" ({size_text(files)} of it files in memory-backed folders)" if files >= 1024**2 else ""
+        super().__init__(
+            f"The session was about to hold more than it may: {size_text(used)} of memory{among}{files_too}",
+            rule="limits.memory", limit=size_text(limit), used=used, allowed=limit,
+            remedy="Work on less data at a time (earlier results stay in memory through Out and _)",
+        )
 
 
 class OutputLimit(LimitReached):
-    """The cell produced more output than the policy allows."""
+    """The cell produced many times more output than the policy lets through."""
+
+    def __init__(self, used: int, limit: int, *, rule: str = "limits.output") -> None:
+        counted = rule == "limits.messages"
+        made = f"{used:,} messages" if counted else size_text(used)
+        super().__init__(
+            f"The cell was ended because it went on writing: {made} of output, most of it dropped",
+            rule=rule, limit=f"{limit:,}" if counted else size_text(limit), used=used, allowed=limit,
+            remedy="Write to a file, or print less",
+        )
 
 
 class ProcessLimit(LimitReached):
     """The session had more processes and threads than the policy allows."""
 
+    def __init__(self, used: int, limit: int) -> None:
+        super().__init__(
+            f"The session was ended because it had {used:,} processes and threads", rule="limits.processes",
+            limit=f"{limit:,}", remedy="Use a smaller pool", used=used, allowed=limit,
+        )
+
 
 class DiskLimit(LimitReached):
-    """The session wrote more than the policy allows."""
+    """The session wrote more to disk than the policy allows. Sizes in bytes."""
+
+    def __init__(self, used: int, limit: int) -> None:
+        super().__init__(
+            f"The cell was ended because the session wrote {size_text(used)} to disk", rule="limits.disk",
+            limit=size_text(limit), remedy="Delete what is no longer needed", used=used, allowed=limit,
+        )
 
 
 class WorkerLost(SandboxError):

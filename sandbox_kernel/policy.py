@@ -2,78 +2,118 @@
 
 A policy is a TOML file (or a preset's name) whose tables are the classes below. Everything has a default, so an
 empty file is a valid policy. Unknown keys are errors that name the nearest known key; sizes are written
-``"4GiB"``, times ``"30s"``.
+``"4GiB"``, times ``"30s"``. `preset = "NAME"` at the top of a file starts from that preset instead of the
+defaults below it.
 
-Where it comes from, later ones win: built-in defaults < ``SANDBOX_KERNEL_POLICY`` in the environment of whoever
-starts the kernel (a path or a preset's name) < arguments of the API. Nothing that a notebook, a cell or the
-notebook's folder can carry is ever read.
+Where it comes from, later ones win: built-in defaults < ``/etc/sandbox-kernel/policy.toml`` (the administrator's)
+< ``sandbox-kernel/policy.toml`` in the user's configuration folder < ``SANDBOX_KERNEL_POLICY`` in the environment
+of whoever starts the kernel (a path or a preset's name) < arguments of the API. What the administrator's file says
+the others may only tighten. Nothing that a notebook, a cell or the notebook's folder can carry is ever read.
 """
 
 from __future__ import annotations
 
-import re
-import tomllib
+import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
 from .errors import PolicyError
+from .launcher import ADMINISTRATOR, POLICY_VARIABLE, policy_files
+from .policy_layers import BUILT_IN as BUILT_IN
+from .policy_layers import Layers, is_path, preset_file, read_toml
+from .policy_values import (
+    Count,
+    File,
+    Key,
+    Names,
+    Paths,
+    Refused,
+    Seconds,
+    SecondsOrNone,
+    Size,
+    Values,
+    without,
+)  # fmt: skip
+from .quantities import GIB, MIB
 
 Level = Literal["auto", "full", "seccomp+landlock", "seccomp", "landlock", "subprocess", "in-process"]
+Floor = Literal["full", "seccomp+landlock", "landlock", "seccomp", "subprocess"]
 LEVELS: tuple[str, ...] = get_args(Level)
-
-KIB, MIB, GIB = 1024, 1024**2, 1024**3
-_SIZE_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": KIB, "MIB": MIB, "GIB": GIB}
-_TIME_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
 class Isolation(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``[isolation]``: which layers confine the worker.
 
     Attributes:
-        level: ``"auto"`` takes the strongest level whose probes pass, never below ``seccomp+landlock``; a named
-            level that cannot be had is an error.
+        level: "auto" takes the strongest level whose probes pass, down to `require`; a level given by name that
+            cannot be had is an error, never a downgrade. "in-process" is for trusted code and for the Python API
+            only.
+        require: the weakest level that "auto" may take. Of the single layers "landlock" is taken before "seccomp".
     """
 
     level: Level = "auto"
+    require: Floor = "seccomp+landlock"
 
 
 class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """``[limits]``: sizes in bytes, times in seconds, counts as numbers.
+    """``[limits]``: sizes in bytes, times in seconds, counts as numbers; 0 means no limit where it is said.
 
     Attributes:
-        memory: private memory of one process (RLIMIT_DATA); beyond it allocations raise MemoryError.
-        processes: processes and threads of the whole sandbox (RLIMIT_NPROC).
+        memory: of all processes of the sandbox together, files in its memory-backed folders included; also the
+            private memory of one process (RLIMIT_DATA), beyond which allocations raise MemoryError.
+        processes: processes and threads of the whole sandbox.
         open_files: descriptors of one process (RLIMIT_NOFILE).
         file_size: largest file that can be written (RLIMIT_FSIZE).
         tmp: size of the private ``/tmp``.
         shm: size of the private ``/dev/shm``.
         home: size of the private home folder.
-        interrupt_grace: how long a cell may ignore a second interrupt before its process is replaced.
+        cell_time: wall time of one cell; 0: no limit.
+        cell_cpu: processor time of one cell, all its processes together; 0: no limit.
+        output: bytes that one cell may send to its client.
+        messages: messages that one cell may send to its client.
+        interrupt_grace: how long a cell may go on after its time limit, or after a second interrupt, before its
+            process is replaced.
     """
 
-    memory: int = 4 * GIB
-    processes: int = 256
-    open_files: int = 1024
-    file_size: int = 1 * GIB
-    tmp: int = 512 * MIB
-    shm: int = 256 * MIB
-    home: int = 64 * MIB
-    interrupt_grace: float = 4.0
+    memory: Size = 4 * GIB
+    processes: Count = 256
+    open_files: Count = 1024
+    file_size: Size = 1 * GIB
+    tmp: Size = 512 * MIB
+    shm: Size = 256 * MIB
+    home: Size = 64 * MIB
+    cell_time: SecondsOrNone = 0.0
+    cell_cpu: SecondsOrNone = 0.0
+    output: Size = 32 * MIB
+    messages: Count = 10_000
+    interrupt_grace: Seconds = 4.0
 
 
 class Files(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``[files]``: what of the disk is visible.
 
     Attributes:
-        workspace: ``"read-write"``: the notebook's folder as it is; ``"read-only"``.
-        read: further folders, shown read-only at their own path.
+        workspace: "read-write" shows the notebook's folder as it is; "read-only" lets cells read it.
+        read: further files and folders, shown read-only at their own path; absolute paths.
     """
 
-    workspace: Literal["read-write", "read-only"] = "read-write"
-    read: tuple[str, ...] = ()
+    workspace: Literal["read-only", "read-write"] = "read-write"
+    read: Paths = ()
+
+
+class Network(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``[network]``: what of the network cells can reach.
+
+    Attributes:
+        mode: "none": nothing, not even this machine; there is no other mode yet. It holds at the levels with seccomp;
+            "landlock" closes TCP only, "subprocess" nothing.
+    """
+
+    mode: Literal["none"] = "none"
 
 
 class Environment(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -81,11 +121,25 @@ class Environment(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     Attributes:
         allow: names passed on from the launcher, besides the built-in harmless ones; a trailing ``*`` is a prefix.
-        set: variables with fixed values.
+        deny: names that never reach the cells, whatever else says so; a trailing ``*`` is a prefix. Names of
+            several files add up.
+        set: variables with fixed values. Those of several files add up; of one name the last value counts.
     """
 
-    allow: tuple[str, ...] = ()
-    set: dict[str, str] = {}
+    allow: Names = ()
+    deny: Refused = ()
+    set: Values = {}
+
+
+class Audit(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``[audit]``: the log of what was run.
+
+    Attributes:
+        file: where the front writes one line for each cell; an absolute path, in which ``{pid}`` and ``{time}`` stand
+            for the kernel's process and start. "" writes none. While the file cannot be written no cell is run.
+    """
+
+    file: File = ""
 
 
 class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -94,11 +148,13 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     isolation: Isolation = Isolation()
     limits: Limits = Limits()
     files: Files = Files()
+    network: Network = Network()
     environment: Environment = Environment()
+    audit: Audit = Audit()
 
     @classmethod
     def load(cls, source: str | Path | None) -> Policy:
-        """Read a policy file or take a preset.
+        """Read one policy file or take a preset, without regard to any other file (see `resolve`).
 
         Args:
             source: path of a TOML file, name of a preset, or None or "" for the defaults.
@@ -108,24 +164,8 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         """
         if not source:
             return cls()
-        text = str(source)
-        preset = Path(__file__).with_name("presets") / f"{text}.toml"
-        looks_like_path = "/" in text or text.endswith(".toml")
-        if not looks_like_path:
-            if not preset.is_file():
-                known = sorted(p.stem for p in preset.parent.glob("*.toml"))
-                raise PolicyError("policy", f"{text!r} is neither a preset ({', '.join(known)}) nor a path",
-                                  known=known, got=text)
-            path = preset
-        else:
-            path = Path(text)
-        try:
-            tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise PolicyError(str(path), f"cannot be read: {error.strerror}") from error
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise PolicyError(str(path), f"is not valid TOML: {error}") from error
-        return cls.from_tables(tables, where=str(path))
+        path = str(source) if is_path(source) else preset_file(str(source), "policy")
+        return cls.from_tables(read_toml(path), where=path)
 
     @classmethod
     def from_tables(cls, tables: Mapping[str, Any], *, where: str = "policy") -> Policy:
@@ -134,47 +174,121 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         Raises:
             PolicyError: unknown key (with the nearest known one), wrong type, value out of range.
         """
-        plain: dict[str, Any] = {}
-        classes = {f.name: type(f.default) for f in msgspec.structs.fields(cls)}
-        for name, table in tables.items():
-            if name not in classes:
-                raise PolicyError(f"{where}: [{name}]", "there is no such table", known=classes, got=name)
-            if not isinstance(table, Mapping):
-                raise PolicyError(f"{where}: {name}", "must be a table")
-            known = {f.encode_name: f.type for f in msgspec.structs.fields(classes[name])}
-            plain[name] = {}
-            for key, value in table.items():
-                spot = f"{where}: {name}.{key}"
-                if key not in known:
-                    raise PolicyError(spot, "there is no such key", known=known, got=key)
-                if name == "limits":
-                    value = _seconds(value, spot) if known[key] in (float, "float") else _size(value, spot)
-                plain[name][key] = value
-        try:
-            return msgspec.convert(plain, cls)
-        except msgspec.ValidationError as error:
-            raise PolicyError(where, str(error)) from error
+        layers = Layers(KEYS)
+        layers.add_tables(tables, where)
+        return _built(layers.values)
+
+    @classmethod
+    def resolve(
+        cls, launcher_env: Mapping[str, str], *, etc: Path = Path(ADMINISTRATOR),
+        overrides: Policy | Mapping[str, Any] | str | Path | None = None, workspace: str | Path | None = None,
+    ) -> Resolved:  # fmt: skip
+        """The policy that holds for a sandbox started with this environment.
+
+        Args:
+            launcher_env: HOME, XDG_CONFIG_HOME and SANDBOX_KERNEL_POLICY are looked at.
+            etc: the administrator's file.
+            overrides: what the caller of the API asks for; of a `Policy` what differs from the defaults.
+            workspace: the notebook's folder; no policy file may lie where its cells could write it. None: there
+                is none.
+
+        Raises:
+            PolicyError: a file or value that cannot be used, or one that would loosen the administrator's.
+        """
+        layers = Layers(KEYS, launcher_env, workspace)
+        administrators, users = policy_files(launcher_env, str(etc))
+        if administrators:
+            layers.add_administrator(administrators)
+        if users:
+            layers.add_file(users)
+        source = launcher_env.get(POLICY_VARIABLE, "")
+        if source and not is_path(source):
+            layers.add_preset(source, POLICY_VARIABLE)
+        elif source and not Path(source).is_absolute():
+            raise PolicyError(POLICY_VARIABLE, f"{source!r} is not an absolute path, and the folder in which a kernel "
+                              "starts is not searched for policies")  # fmt: skip
+        elif source:
+            layers.add_file(source)
+        if isinstance(overrides, Policy):
+            asked = {k: v for k, v in overrides.values().items() if v != KEYS[k].default}
+            layers.add_values(asked, "argument")
+        elif isinstance(overrides, Mapping):
+            layers.add_tables(overrides, "argument")
+        elif overrides and is_path(overrides):
+            layers.add_tables(read_toml(str(overrides)), str(overrides))
+        elif overrides:
+            layers.add_preset(str(overrides), "policy")
+        return Resolved(_built(layers.values), layers.origins)
+
+    def values(self) -> dict[str, Any]:
+        """``{"limits.memory": 4294967296, ...}``, in the order of the tables."""
+        return {name: getattr(getattr(self, name.partition(".")[0]), name.partition(".")[2]) for name in KEYS}
 
 
-def _size(value: object, where: str) -> int:
-    """Bytes out of ``4096`` or ``"4GiB"``; counts pass as they are."""
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
-        if match is None or match[2].upper() not in _SIZE_UNITS:
-            raise PolicyError(where, f'{value!r} is not a size such as "512MiB" or "4GB"')
-        value = int(float(match[1]) * _SIZE_UNITS[match[2].upper()])
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise PolicyError(where, f"{value!r} is not a positive whole number or a size")
-    return value
+@dataclass(frozen=True)
+class Resolved:
+    """A policy and where each of its values came from.
+
+    Attributes:
+        policy: what holds.
+        origins: for each key such as "limits.memory" the file, preset or "built-in default" that decided.
+    """
+
+    policy: Policy = field(default_factory=Policy)
+    origins: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(KEYS, BUILT_IN))
+
+    def to_json(self) -> str:
+        """One line that `from_json` takes; holds what differs from the defaults."""
+        values = {k: KEYS[k].write(v) for k, v in self.policy.values().items() if v != KEYS[k].default}
+        return json.dumps({"values": values, "origins": {k: v for k, v in self.origins.items() if v != BUILT_IN}},
+                          ensure_ascii=False)  # fmt: skip
+
+    @classmethod
+    def from_json(cls, text: str) -> Resolved:
+        """The inverse of `to_json`; "" stands for the defaults, ``{"preset": NAME}`` for a preset alone.
+
+        Raises:
+            PolicyError: the text is `refusal_to_json`'s, or there is no such preset.
+        """
+        said = json.loads(text or '{"values": {}, "origins": {}}')
+        if "preset" in said:
+            layers = Layers(KEYS)
+            layers.add_preset(said["preset"], POLICY_VARIABLE)
+            return cls(_built(layers.values), layers.origins)
+        if "refusal" in said:
+            error = PolicyError("", "")
+            error.message, error.args, error.data = said["refusal"], (said["refusal"],), said["data"]
+            raise error
+        values = {k: KEYS[k].parse(v, "policy") for k, v in said["values"].items()}
+        return cls(_built(values), {**dict.fromkeys(KEYS, BUILT_IN), **said["origins"]})
+
+    def rows(self) -> list[tuple[str, str, str]]:
+        """(key, value with its unit, origin) for every key."""
+        return [(k, KEYS[k].show(v), self.origins[k]) for k, v in self.policy.values().items()]
 
 
-def _seconds(value: object, where: str) -> float:
-    """Seconds out of ``30``, ``1.5`` or ``"30s"``, ``"5min"``."""
-    if isinstance(value, str):
-        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value)
-        if match is None or match[2] not in _TIME_UNITS:
-            raise PolicyError(where, f'{value!r} is not a time such as "30s" or "5min"')
-        value = float(match[1]) * _TIME_UNITS[match[2]]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
-        raise PolicyError(where, f"{value!r} is not a positive time")
-    return float(value)
+def refusal_to_json(error: PolicyError) -> str:
+    """An error in the place of a policy, for `Resolved.from_json` to raise again."""
+    return json.dumps({"refusal": error.message, "data": error.data}, ensure_ascii=False)
+
+
+def _keys() -> dict[str, Key]:
+    found = {}
+    for table in msgspec.structs.fields(Policy):
+        for key, annotation in get_type_hints(type(table.default), include_extras=True).items():
+            name = f"{table.name}.{key}"
+            found[name] = Key.of(name, annotation, getattr(table.default, key))
+    return found
+
+
+KEYS: dict[str, Key] = _keys()
+
+
+def _built(values: Mapping[str, Any]) -> Policy:
+    refused = values.get("environment.deny", ())
+    values = {**values, "environment.set": without(values.get("environment.set", {}), refused)}
+    tables: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        table, _, key = name.partition(".")
+        tables.setdefault(table, {})[key] = value
+    return msgspec.convert(tables, Policy)

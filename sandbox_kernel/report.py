@@ -7,6 +7,8 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from .errors import size_text
+
 
 def describe_exit(status: int) -> str:
     """Why a worker ended, in words, out of its wait status (see waitpid(2))."""
@@ -29,6 +31,19 @@ def describe_exit(status: int) -> str:
         }.get(name, "it was ended by a signal")
         return f"{cause} ({name})"
     return f"the code ended the process itself (exit code {os.WEXITSTATUS(status)})"
+
+
+def cut_here(rule: str) -> str:
+    """The line at which a cell's output ends; ``rule`` such as ``limits.output = 32 MiB``."""
+    return f"[The output is cut here, the limit of one cell is reached: {rule}]\n"
+
+
+def cut_total(text_bytes: int, messages: int, rule: str) -> str:
+    """The line that says, once the cell has ended, how much of its output was dropped."""
+    parts = [f"{size_text(text_bytes)} of text"] if text_bytes else []
+    many = "s" * (messages != 1)
+    parts += [f"{messages:,} display{many} or other message{many}"] if messages else []
+    return f"[Dropped: {' and '.join(parts)}; {rule}]\n"
 
 
 def traceback_lines(name: str, text: str) -> list[str]:

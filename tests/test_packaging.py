@@ -26,7 +26,11 @@ ARROWS = {
     "": {"errors", "policy"},
     "__main__": {"errors", "policy", "report", "kernel"},
     "errors": set(),
-    "policy": {"errors"},
+    "quantities": set(),
+    "launcher": {"errors"},
+    "policy_values": {"errors", "launcher", "quantities"},
+    "policy_layers": {"errors", "launcher", "policy_values"},
+    "policy": {"errors", "launcher", "quantities", "policy_values", "policy_layers"},
     "report": {"errors", "policy"},
     "confine": {"errors", "policy"},
     "channel": {"errors"},
@@ -34,15 +38,22 @@ ARROWS = {
     "outputs": {"errors"},
     "worker": {"errors", "channel", "frames"},
     "session": {"errors", "policy", "report", "confine", "channel", "frames"},
-    "kernel": {"errors", "policy", "report", "session", "outputs", "channel", "frames"},
+    "kernel": {"errors", "launcher", "policy", "report", "session", "outputs", "channel", "frames"},
     # The one place where both sides meet: it forks the worker's code into the sandbox.
     "kernel.launch": {"errors", "policy", "report", "confine", "worker", "session"},
-    "cli": {"errors", "policy", "report"},
+    "cli": {"errors", "launcher", "policy", "policy_layers", "report"},
+    "cli.host": {"confine"},
+    "cli.trials": {"errors", "confine", "session"},
+    "cli.doctor": {"errors", "launcher", "policy", "confine"},
 }  # fmt: skip
 
 # Packages besides the standard library that a part may import. Parts that are not named here are free.
 FOREIGN = {
     "errors": set(),
+    "quantities": set(),
+    "launcher": set(),
+    "policy_values": {"msgspec"},
+    "policy_layers": set(),
     "policy": {"msgspec"},
     "confine": {"pyseccomp", "landlock"},
     "channel": set(),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import SandboxError
-from . import install, run
+from . import doctor, install, policy, run
 from .stop import Stop
 
 DESCRIPTION = """\
@@ -22,6 +22,8 @@ examples:
   sandbox-kernel install --user                let every JupyterLab of this user offer "Sandboxed Python"
   sandbox-kernel install --user --name course --display-name "Course" --policy ~/policies/course.toml
                                                a second kernel, with limits of its own
+  sandbox-kernel doctor                        does the sandbox hold on this machine, and how strong is it?
+  sandbox-kernel policy show                   what a kernel started from here may do, and who decided that
 
 `sandbox-kernel COMMAND --help` tells more.
 """
@@ -45,8 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    install.add_command(commands)
-    run.add_command(commands)
+    for command in (run, install, doctor, policy):
+        command.add_command(commands)
     args = parser.parse_args(argv)
     try:
         if sys.platform != "linux":

@@ -13,7 +13,7 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from ..errors import IsolationUnavailable
 from . import linux, lockdown
@@ -25,11 +25,27 @@ _CREDENTIALS = struct.Struct("3i")
 _FDS_BYTES = socket.CMSG_SPACE(16 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
 
 
-def start_zygote(plans: Sequence[Plan], entry: Entry) -> ZygoteLink:
+class Listeners(Protocol):
+    """Who answers the calls that the filter does not refuse by itself, see `notify`."""
+
+    def attach(self, fd: int, worker: int = 0) -> None:
+        """Take a listener, and answer. ``worker``: the only one that it concerns; 0: all."""
+
+    def detach(self, worker: int) -> None:
+        """A worker has ended: its listener can be closed."""
+
+
+def start_zygote(plans: Sequence[Plan], entry: Entry, listeners: Listeners | None = None) -> ZygoteLink:
     """Fork the launcher and return at once; "ready" or "failed" arrives through the link.
 
     Call it from the main thread of a process with one thread, before it reads any secret: the zygote is a
     fork and has all of its memory. This process becomes a subreaper, so that it adopts the zygote.
+
+    Args:
+        plans: to be tried in this order.
+        entry: what workers run.
+        listeners: gets the listeners of the filters, from within `ZygoteLink.receive`; None: the filters refuse
+            everything by themselves, and nobody hears of it.
     """
     linux.set_child_subreaper()
     mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -41,10 +57,10 @@ def start_zygote(plans: Sequence[Plan], entry: Entry) -> ZygoteLink:
     launcher = os.fork()
     if launcher == 0:
         mine.detach()
-        lockdown.launch(list(plans), entry, theirs)
+        lockdown.launch(list(plans), entry, theirs, listen=listeners is not None)
     theirs.close()
     mine.setblocking(False)
-    return ZygoteLink(mine, launcher, [plan.level for plan in plans])
+    return ZygoteLink(mine, launcher, [plan.level for plan in plans], listeners)
 
 
 class ZygoteLink:
@@ -55,8 +71,10 @@ class ZygoteLink:
         failures: the "failed" events so far.
     """
 
-    def __init__(self, control: socket.socket, launcher: int, levels: list[str]) -> None:
-        self._control, self._launcher, self._levels = control, launcher, levels
+    def __init__(
+        self, control: socket.socket, launcher: int, levels: list[str], listeners: Listeners | None = None
+    ) -> None:
+        self._control, self._launcher, self._levels, self._listeners = control, launcher, levels, listeners
         self._zygote_fd = -1
         self._dead: list[int] = []  # what failed plans left to this process, the subreaper
         self.ready: Event | None = None
@@ -92,6 +110,10 @@ class ZygoteLink:
                 self._reap_launcher()
                 raise EOFError("the sandbox's first process has ended")
             event: Event = {**json.loads(packet), "fds": fds}
+            if event.pop("listens", False) and fds:  # (none is left when this process has no descriptor free)
+                self._attach(fds.pop(), event.get("worker", 0))
+            if event["event"] == "listener":
+                continue
             if event["event"] == "ready":
                 self._reap_launcher()
                 self._zygote_fd = os.pidfd_open(sender)
@@ -101,6 +123,8 @@ class ZygoteLink:
                 self.failures.append(event)
                 event["remedy"] = _remedy(event)
                 self._dead.append(event["pid"])
+            elif event["event"] == "exit" and self._listeners is not None:
+                self._listeners.detach(event["worker"])
             events.append(event)
         return events
 
@@ -173,6 +197,12 @@ class ZygoteLink:
             socket.send_fds(self._control, [json.dumps(request).encode()], fds)
         except (BrokenPipeError, ConnectionResetError):
             return  # "gone" is about to be received
+
+    def _attach(self, fd: int, worker: int) -> None:
+        if self._listeners is None:
+            os.close(fd)
+        else:
+            self._listeners.attach(fd, worker)
 
     def _reap_launcher(self, *, kill: bool = False) -> None:
         if self._launcher:

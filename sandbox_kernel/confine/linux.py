@@ -121,6 +121,9 @@ SECUREBITS_LOCKED_DOWN = 0b1110_1111
 
 # seccomp(2)
 SECCOMP_SET_MODE_FILTER = 1
+SECCOMP_GET_NOTIF_SIZES = 3
+SECCOMP_FILTER_FLAG_NEW_LISTENER = 1 << 3  # Linux 5.0
+SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV = 1 << 5  # Linux 5.19
 SECCOMP_FILTER_BYTES = 8  # sizeof(struct sock_filter)
 
 # landlock_create_ruleset(2), landlock_add_rule(2)
@@ -327,11 +330,23 @@ def close_range(first: int, last: int = LAST_FD, flags: int = 0) -> None:
 # -- seccomp and Landlock ------------------------------------------------------------------------------------
 
 
-def seccomp_set_filter(bpf: bytes, flags: int = 0) -> None:
-    """Load raw BPF (array of struct sock_filter) for this thread. Needs no_new_privs or CAP_SYS_ADMIN."""
+def seccomp_set_filter(bpf: bytes, flags: int = 0) -> int:
+    """Load raw BPF (array of struct sock_filter) for this thread. Needs no_new_privs or CAP_SYS_ADMIN.
+
+    Returns:
+        With ``SECCOMP_FILTER_FLAG_NEW_LISTENER`` the descriptor that hears of notifying calls, else 0.
+    """
     code = ctypes.create_string_buffer(bpf, len(bpf))
     program = struct.pack("@HP", len(bpf) // SECCOMP_FILTER_BYTES, ctypes.addressof(code))
-    _call("seccomp", SECCOMP_SET_MODE_FILTER, flags, program, about=("SET_MODE_FILTER", hex(flags)))
+    return _call("seccomp", SECCOMP_SET_MODE_FILTER, flags, program, about=("SET_MODE_FILTER", hex(flags)))
+
+
+def seccomp_notif_sizes() -> tuple[int, int]:
+    """Bytes of this kernel's struct seccomp_notif and struct seccomp_notif_resp. Linux 5.0+."""
+    sizes = ctypes.create_string_buffer(6)
+    _call("seccomp", SECCOMP_GET_NOTIF_SIZES, 0, ctypes.addressof(sizes), about=("GET_NOTIF_SIZES",))
+    request, response, _ = struct.unpack("=3H", sizes.raw)
+    return request, response
 
 
 def landlock_version() -> int:

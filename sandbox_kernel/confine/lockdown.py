@@ -22,7 +22,7 @@ import time
 import traceback
 from typing import Any, NoReturn
 
-from . import limits, linux, mounts, namespaces, probes
+from . import limits, linux, mounts, namespaces, notify, probes
 from .plan import STRATEGIES, Plan
 from .zygote import Entry, Zygote, restrict
 
@@ -49,11 +49,12 @@ class _ProbeFailed(Exception):
     """A forbidden act was not refused."""
 
 
-def launch(plans: list[Plan], entry: Entry, control: socket.socket) -> NoReturn:
+def launch(plans: list[Plan], entry: Entry, control: socket.socket, *, listen: bool = False) -> NoReturn:
     """The launcher: try the plans in order, in a child each. For a fork of the front; never returns.
 
     Sends ``{"event": "failed", ...}`` for each plan that cannot be had; "last" tells whether
-    that was the last one.
+    that was the last one. With ``listen`` "ready" brings the filter's listener at level full (``"listens": True``);
+    below, each worker sends its own in an event "listener".
     """
     status = 1
     try:
@@ -63,7 +64,7 @@ def launch(plans: list[Plan], entry: Entry, control: socket.socket) -> NoReturn:
         control = _only_descriptor(control)
         failures: list[str] = []
         for at, plan in enumerate(plans):
-            failure = _try(plan, entry, control, failures, front)
+            failure = _try(plan, entry, control, failures, front, listen)
             if failure is None:
                 status = 0
                 break
@@ -103,15 +104,15 @@ def _default_signals() -> None:
 
 
 def _try(
-    plan: Plan, entry: Entry, control: socket.socket, failures: list[str], front: int
+    plan: Plan, entry: Entry, control: socket.socket, failures: list[str], front: int, listen: bool
 ) -> dict[str, Any] | None:
     """Build one sandbox. None when its zygote is ready, else the event that tells what failed."""
-    reader, writer = os.pipe2(os.O_CLOEXEC)
+    mine, report = socket.socketpair()
     builder = os.fork()
     if builder == 0:
-        os.close(reader)
-        _build(plan, entry, control, failures, front, writer)
-    os.close(writer)
+        mine.detach()
+        _build(plan, entry, control, failures, front, report, listen)
+    report.close()
     failure: dict[str, Any] = {
         "event": "failed",
         "level": plan.level,
@@ -120,10 +121,9 @@ def _try(
         "error": "",
         "pid": builder,
     }
-    said, deadline, poll = b"", time.monotonic() + START_S, select.poll()
-    poll.register(reader, select.POLLIN)
-    while poll.poll(max(0, deadline - time.monotonic()) * 1000):
-        piece = os.read(reader, 65536)
+    said, deadline = b"", time.monotonic() + START_S
+    hearing = notify.Hearing(mine)
+    while (piece := hearing.wait(deadline)) is not None:
         said += piece
         lines = said.splitlines()
         pids = [int(line[4:]) for line in lines if line.startswith(b"pid ")]
@@ -139,16 +139,22 @@ def _try(
     else:
         failure.update(errno=errno.ETIMEDOUT, error=f"no answer within {START_S:.0f} s")
         os.kill(failure["pid"], signal.SIGKILL)
-    os.close(reader)
+    hearing.close()
     os.waitpid(builder, 0)
     return failure
 
 
 def _build(
-    plan: Plan, entry: Entry, control: socket.socket, failures: list[str], front: int, report: int
+    plan: Plan,
+    entry: Entry,
+    control: socket.socket,
+    failures: list[str],
+    front: int,
+    report: socket.socket,
+    listen: bool,
 ) -> NoReturn:
     """The builder: lock down and become the zygote, or say what failed."""
-    steps, final = _Steps(), False
+    steps, final, listener = _Steps(), False, -1
     try:
         linux.set_pdeathsig(0)
         host = namespaces.ids()
@@ -184,19 +190,28 @@ def _build(
             raise OSError(errno.ENOSYS, "this kernel has no Landlock")
         if "namespaces" in plan.layers:
             steps("landlock and seccomp")
-            notes += restrict(plan)
+            lost, listener = restrict(plan, listen=listen)
+            notes += lost
+            if listener >= 0:
+                socket.send_fds(report, [b"listener\n"], [listener])
         steps("prepare")
         final = True  # what fails in there fails on every level
         entry.prepare()
         final = False
         steps("probes")
-        proofs = _probe(plan, expected, notes)
+        proofs = _probe(plan, expected, notes, listen)
         steps("")
-        zygote = Zygote(plan, entry, control, front_fd, oom_fd)
-        zygote.send({"event": "ready", "level": plan.level, "proofs": proofs,
-                     "details": {**details, "timings_ms": steps.spent_ms}})  # fmt: skip
-        os.write(report, b"ready\n")
-        os.close(report)
+        zygote = Zygote(plan, entry, control, front_fd, oom_fd, listen=listen)
+        # In this order: the launcher has stopped to answer before the front begins to.
+        report.send(b"ready\n")
+        report.close()
+        ready = {"event": "ready", "level": plan.level, "proofs": proofs,
+                 "details": {**details, "timings_ms": steps.spent_ms}}  # fmt: skip
+        if listener >= 0:
+            zygote.send({**ready, "listens": True}, (listener,))
+            os.close(listener)  # no worker may inherit it: who has it can let calls through
+        else:
+            zygote.send(ready)
         zygote.serve()
     except BaseException as error:
         if plan.scratch:
@@ -207,12 +222,14 @@ def _build(
         if final or not isinstance(error, (OSError, _ProbeFailed)):
             told["traceback"] = traceback.format_exc()[-4000:]
         with contextlib.suppress(OSError):
-            os.write(report, json.dumps(told).encode() + b"\n")
+            report.sendall(json.dumps(told).encode() + b"\n")
     finally:
         os._exit(1)
 
 
-def _confine_in_namespaces(plan: Plan, host: dict[str, int], steps: _Steps, report: int) -> list[str]:
+def _confine_in_namespaces(
+    plan: Plan, host: dict[str, int], steps: _Steps, report: socket.socket
+) -> list[str]:
     """Everything of level full up to the loss of rights. Returns in pid 1 of the sandbox, with notes."""
     who = plan.identity
     maps: dict[tuple[int, int], int | OSError] = {}
@@ -229,7 +246,7 @@ def _confine_in_namespaces(plan: Plan, host: dict[str, int], steps: _Steps, repo
     builder = os.pidfd_open(os.getpid())
     pid = os.fork()
     if pid:
-        os.write(report, f"pid {pid}\n".encode())
+        report.send(f"pid {pid}\n".encode())
         os._exit(0)
     notes = mounts.build(plan, host["mnt"], maps, steps)
     steps("hostname")
@@ -301,15 +318,22 @@ def _enter(plan: Plan) -> None:
     os.chdir(plan.cwd)
 
 
-def _probe(plan: Plan, expected: probes.Expected, notes: list[str]) -> list[dict[str, object]]:
+def _probe(
+    plan: Plan, expected: probes.Expected, notes: list[str], listen: bool
+) -> list[dict[str, object]]:
     """Try the forbidden in a child that is confined as a worker is. Raises _ProbeFailed."""
-    reader, writer = os.pipe2(os.O_CLOEXEC)
+    mine, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:
         try:
-            os.dup2(writer, 3, inheritable=False)
+            os.dup2(theirs.detach(), 3, inheritable=False)
+            mine.detach()
             linux.close_range(4)
-            lost = [] if "namespaces" in plan.layers else restrict(plan)
+            lost, listener = ([], -1) if "namespaces" in plan.layers else restrict(plan, listen=listen)
+            if listener >= 0:
+                with socket.socket(fileno=os.dup(3)) as answer_to:
+                    socket.send_fds(answer_to, [b" "], [listener])  # blank: JSON follows
+                linux.close_range(4)
             answer: dict[str, Any] = {"proofs": probes.run_probes(plan.level, expected), "lost": lost}
         except BaseException as error:
             answer = {
@@ -321,15 +345,11 @@ def _probe(plan: Plan, expected: probes.Expected, notes: list[str]) -> list[dict
                 file.write(json.dumps(answer).encode())
         finally:
             os._exit(0)
-    os.close(writer)
-    text, deadline, poll = b"", time.monotonic() + PROBES_S, select.poll()
-    poll.register(reader, select.POLLIN)
-    while poll.poll(max(0, deadline - time.monotonic()) * 1000):
-        piece = os.read(reader, 65536)
-        if not piece:
-            break
+    theirs.close()
+    text, deadline, hearing = b"", time.monotonic() + PROBES_S, notify.Hearing(mine)
+    while piece := hearing.wait(deadline):
         text += piece
-    os.close(reader)
+    hearing.close()
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     try:

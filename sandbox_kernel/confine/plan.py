@@ -48,6 +48,9 @@ LAYERS: dict[str, Layers] = {
     "landlock": frozenset({"landlock"}),
     "subprocess": frozenset(),
 }
+# In which "auto" tries them. Of the single layers Landlock comes first: what a cell can write in a home folder is
+# executed at the next login, and no system call is needed to get out then.
+ORDER = ("full", "seccomp+landlock", "landlock", "seccomp", "subprocess")
 Strategy = Literal["self", "owner", "mapped", "root"]
 STRATEGIES: dict[str, str] = {
     "self": "the uid that started the kernel",
@@ -185,13 +188,21 @@ def make_plans(
     level = policy.isolation.level
     if level == "in-process":
         raise IsolationUnavailable(level, "process", "this level has no process of its own")
-    names = ("full", "seccomp+landlock") if level == "auto" else (level,)
+    names = levels_of(level, policy.isolation.require)
     real = os.path.realpath(workspace, strict=True)
     return [
         _assemble(name, who, policy, os.path.abspath(workspace), launcher_env, hidden)
         for name in names
         for who in _identities("namespaces" in LAYERS[name], real)
     ]
+
+
+def levels_of(level: str, require: str) -> tuple[str, ...]:
+    """The levels that may be taken, best first: a named one alone, for "auto" every one that has what
+    ``require`` has."""
+    if level != "auto":
+        return (level,)
+    return tuple(name for name in ORDER if LAYERS[name] >= LAYERS[require])
 
 
 def _identities(namespaces: bool, workspace: str) -> Iterator[Identity]:
@@ -332,7 +343,7 @@ def _assemble(
 
 @functools.cache
 def _compiled(level: str, abi: int) -> bytes:
-    return seccomp.compile_filter(level=level, landlock_abi=abi)
+    return seccomp.compile_filter(level=level, landlock_abi=abi, told=True)
 
 
 def _mapped(path: str, who: Identity, must: bool = False) -> Literal["", "try", "must"]:

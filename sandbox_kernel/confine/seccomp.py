@@ -5,6 +5,9 @@ They compare exactly the 32 bits that the kernel uses of such an argument: a 64-
 + 2**32`` past a deny rule (CVE-2019-10063), and libseccomp can neither compare one argument twice in a rule
 nor give a call an errno of its own for "none of these". The second part is libseccomp's binary tree over
 plain numbers. Calls without a check are decided by number alone, which the kernel caches since Linux 5.11.
+
+The refusals of `seccomp_table.TOLD` are made by whoever listens, see `notify`. Their instruction carries the errno in
+bits that the kernel does not look at, so `silent` can turn the same program into one that refuses by itself.
 """
 
 from __future__ import annotations
@@ -17,14 +20,17 @@ from types import ModuleType
 
 from ..errors import IsolationUnavailable
 from . import linux
-from .seccomp_table import CHECKS_UNSCOPED, NEWER_NUMBERS, OWN_GROUP, OWN_PID, Check, notes, table
+from .seccomp_table import CHECKS_UNSCOPED, NEWER_NUMBERS, OWN_GROUP, OWN_PID, TOLD, Check, notes, table
 
-__all__ = ["compile_filter", "fill_own_pid", "load_filter", "notes", "table"]
+__all__ = ["compile_filter", "fill_own_pid", "load_filter", "notes", "silent", "table", "told_numbers"]
 
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
 
 _LD, _AND, _JA, _JEQ, _JGE, _RET = 0x20, 0x54, 0x05, 0x15, 0x35, 0x06
-_RET_ALLOW, _RET_ERRNO, _RET_KILL_PROCESS = 0x7FFF0000, 0x00050000, 0x80000000
+_RET_ALLOW, _RET_ERRNO, _RET_KILL_PROCESS, _RET_USER_NOTIF = 0x7FFF0000, 0x00050000, 0x80000000, 0x7FC00000
+# Marks told refusals in what libseccomp compiles: it would ask the running kernel before it takes USER_NOTIF, and it
+# knows no errno with it. The kernel's errnos end at 4095, those in use before 600.
+_TOLD = 3000
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
 _LOAD_NUMBER: Instruction = (_LD, 0, 0, 0)
@@ -48,7 +54,7 @@ def _check_code(check: Check) -> list[Instruction]:
         code += [(_JEQ, count - at, 0, value) for at, value in enumerate(check.values)]
     if check.wide:
         code = [_load_argument(check.argument, high=True), (_JEQ, 0, len(code), 0), *code]
-    code.append((_RET, 0, 0, _RET_ERRNO | check.refusal))
+    code.append((_RET, 0, 0, (_RET_USER_NOTIF if check.told else _RET_ERRNO) | check.refusal))
     if check.when:
         argument, value = check.when
         skip: Instruction = (_JEQ, 0, len(code), value)
@@ -113,7 +119,9 @@ def _pyseccomp(level: str) -> ModuleType:
     return module
 
 
-def compile_filter(*, level: str, landlock_abi: int, machine: str = linux.MACHINE) -> bytes:
+def compile_filter(
+    *, level: str, landlock_abi: int, machine: str = linux.MACHINE, told: bool = False
+) -> bytes:
     """Compile the filter of a level to raw BPF (array of struct sock_filter), for `load_filter`.
 
     Below level ``full`` and without a Landlock signal scope (``landlock_abi`` < 6, or no Landlock) a process
@@ -125,6 +133,7 @@ def compile_filter(*, level: str, landlock_abi: int, machine: str = linux.MACHIN
         landlock_abi: ABI of the ruleset that is enforced beside it, 0 for none; counts below ``full``.
         machine: ``uname -m`` of the machine that will run it; another than this one's only to inspect the
         program.
+        told: let the refusals of `TOLD` notify. Such a program needs a listener, see `load_filter`.
 
     Raises:
         IsolationUnavailable: libseccomp is missing, or the machine is neither x86_64 nor aarch64.
@@ -141,6 +150,7 @@ def compile_filter(*, level: str, landlock_abi: int, machine: str = linux.MACHIN
     if target != native:
         tree.add_arch(target)
         tree.remove_arch(native)
+    aloud = {name for names in TOLD.values() for name in names.split()}
     numbers: dict[str, int] = {}
     newer: dict[int, int | None] = {}
     for name, refusal in verdicts.items():
@@ -154,7 +164,7 @@ def compile_filter(*, level: str, landlock_abi: int, machine: str = linux.MACHIN
             continue
         numbers[name] = number
         if refusal != errno.ENOSYS:
-            action = ps.ALLOW if refusal is None else ps.ERRNO(refusal)
+            action = ps.ALLOW if refusal is None else ps.ERRNO(refusal + _TOLD * (name in aloud))
             tree.add_rule(action, number if target == native else ps.resolve_syscall(native, name))
     fd = os.memfd_create("seccomp", os.MFD_CLOEXEC)
     with open(fd, "w+b", buffering=0) as file:
@@ -162,11 +172,44 @@ def compile_filter(*, level: str, landlock_abi: int, machine: str = linux.MACHIN
         file.seek(0)
         body = file.read()
     head = _preamble(machine, numbers, newer, checks)
-    return b"".join(struct.pack("=HBBI", *instruction) for instruction in head) + body
+    marked = {_RET_ERRNO | _TOLD + e: _RET_USER_NOTIF | e for e in verdicts.values() if e}
+    whole = b"".join(struct.pack("=HBBI", *instruction) for instruction in head) + _returning(body, marked)
+    return whole if told else silent(whole)
 
 
-def load_filter(bpf: bytes) -> None:
+def silent(bpf: bytes) -> bytes:
+    """The same program, in which told refusals are made by the filter itself."""
+    return _returning(bpf, {_RET_USER_NOTIF | e: _RET_ERRNO | e for e in range(1, 600)})
+
+
+def _returning(bpf: bytes, changes: Mapping[int, int]) -> bytes:
+    """The program with other values in its return instructions."""
+    code = bytearray()
+    for operation, yes, no, constant in struct.iter_unpack("=HBBI", bpf):
+        value = changes.get(constant, constant) if operation == _RET else constant
+        code += struct.pack("=HBBI", operation, yes, no, value)
+    return bytes(code)
+
+
+def told_numbers() -> dict[int, str]:
+    """The calls of `TOLD` by this machine's numbers. For the front, which has libseccomp loaded."""
+    ps = _pyseccomp("full")
+    arch = ps.system_arch()
+    found = {ps.resolve_syscall(arch, name): name for names in TOLD.values() for name in names.split()}
+    return {number: name for number, name in found.items() if number >= 0}
+
+
+def load_filter(bpf: bytes, *, listen: bool = False) -> int:
     """Put the filter on this process and everything it starts, for good. The last step of the lockdown.
+
+    Args:
+        bpf: from `compile_filter`.
+        listen: hand the told refusals to a listener. Only one filter of a process and its ancestors can have one.
+
+    Returns:
+        The listener's descriptor, which must go to somebody who answers: a notifying call waits for it, and fails with
+        ENOSYS once all copies are closed. -1 without ``listen``, and where there can be no listener (Linux before
+        5.0; a container whose own filter has one): then the filter refuses everything by itself.
 
     Raises:
         PermissionError: no_new_privs is not set (the kernel would ask for CAP_SYS_ADMIN).
@@ -178,7 +221,18 @@ def load_filter(bpf: bytes) -> None:
     threads = os.stat("/proc/self/task").st_nlink - 2  # stat: Landlock may already forbid listing it
     if threads != 1:
         raise RuntimeError(f"the filter must be loaded with one thread, there are {threads}")
-    linux.seccomp_set_filter(fill_own_pid(bpf, os.getpid()))
+    program = fill_own_pid(bpf, os.getpid())
+    # Once a listener has taken up a call, only a fatal signal ends the wait for its answer: else a profiler's timer
+    # turns the refusal into EINTR.
+    flags = linux.SECCOMP_FILTER_FLAG_NEW_LISTENER
+    for choice in (flags | linux.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, flags) if listen else ():
+        try:
+            return linux.seccomp_set_filter(program, choice)
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.EBUSY):
+                raise
+    linux.seccomp_set_filter(silent(program))
+    return -1
 
 
 def fill_own_pid(bpf: bytes, pid: int) -> bytes:

@@ -74,6 +74,24 @@ REFUSED: Mapping[str, str] = {
         mq_unlink mq_timedsend mq_timedreceive mq_notify mq_getsetattr""",
 }
 
+# Refusals that a person should hear of at the end of the cell, by kind: a process outside is notified and gives the
+# errno (see `notify`). They are rare, they say what somebody wanted, and all are EPERM. What libraries try unasked and
+# do without stays a plain errno, so that no cell gets a false alarm: io_uring_setup (libuv, hence uvloop and Node),
+# landlock_* and seccomp (xz, file), kcmp (graphics drivers), process_madvise (jemalloc), and the sockets of `QUIET`.
+TOLD: Mapping[str, str] = {
+    "network": "socket socketpair connect bind",
+    "namespaces": "unshare setns clone",
+    "mounts": """
+        mount umount2 pivot_root chroot open_tree move_mount fsopen fsconfig fsmount fspick mount_setattr""",
+    "other processes": "ptrace process_vm_readv process_vm_writev pidfd_getfd",
+    "identity": "setuid setgid setreuid setregid setresuid setresgid setgroups capset",
+    "kernel interfaces": "bpf perf_event_open userfaultfd keyctl add_key request_key open_by_handle_at",
+    "memory files": "memfd_create memfd_secret execveat",
+    "the machine": """
+        init_module finit_module delete_module kexec_load kexec_file_load reboot swapon swapoff settimeofday
+        clock_settime sethostname setdomainname""",
+}
+
 # The flags of the first two are behind a pointer, where no filter can look; libcs fall back to older calls. Never
 # list them above.
 MISSING = ("clone3", "openat2", "fchmodat2")
@@ -118,6 +136,7 @@ class Check:
         when: (argument, value): the check concerns only calls whose other argument, after ``& when_mask``, has
             this value.
         wide: the upper 32 bits must be zero too (for pointers).
+        told: its refusal is one of `TOLD`.
     """
 
     call: str
@@ -129,6 +148,7 @@ class Check:
     when: tuple[int, int] | None = None
     when_mask: int = 0xFFFFFFFF
     wide: bool = False
+    told: bool = False
 
 
 _NAMESPACES = (
@@ -155,12 +175,13 @@ _S_IFMT, _PLAIN_FILES = 0xF000, (0, 0x8000, 0x1000, 0xC000)  # regular (0 too), 
 
 CHECKS: tuple[Check, ...] = (
     Check("ioctl", 1, _IOCTLS, refusal=errno.ENOTTY),
-    Check("clone", 0, (0,), mask=_NAMESPACES | linux.CLONE_PARENT | linux.CLONE_PTRACE),
+    Check("clone", 0, (0,), mask=_NAMESPACES | linux.CLONE_PARENT | linux.CLONE_PTRACE, told=True),
     Check("prctl", 0, _PRCTLS),
     Check("prctl", 1, (0,), when=(0, linux.PR_SET_DUMPABLE)),
     Check("prlimit64", 0, (0,)),
-    Check("socketpair", 0, (1,)),  # AF_UNIX
-    Check("socketpair", 1, (1, 5), mask=0xF),  # STREAM, SEQPACKET; a DGRAM pair can send to any socket's path
+    Check("socketpair", 0, (1,), told=True),  # AF_UNIX
+    # STREAM, SEQPACKET; a DGRAM pair can send to any socket's path
+    Check("socketpair", 1, (1, 5), mask=0xF, told=True),
     Check("setsockopt", 2, (26, 50, 51, 52), forbid=True, when=(1, 1)),  # SOL_SOCKET: attach a BPF program
     Check("mknod", 1, _PLAIN_FILES, mask=_S_IFMT),
     Check("mknodat", 2, _PLAIN_FILES, mask=_S_IFMT),
@@ -177,8 +198,24 @@ CHECKS += (
         for flag in _CREATES
     ),
 )
-CHECKS_FULL: tuple[Check, ...] = (Check("socket", 0, (1,)),)  # AF_UNIX, for multiprocessing's servers
+# Sockets that are made unasked, refused before it comes to telling. Found by tracing ordinary work: C code that looks
+# at the network interfaces (getifaddrs, libuuid, psutil) and urllib3, which tries IPv6 when it is imported. Python's
+# own sockets always have CLOEXEC, those of a connection by name have a protocol.
+_SOCK_FLAGS = 0o2004000  # CLOEXEC, NONBLOCK
+QUIET: tuple[Check, ...] = (
+    Check("socket", 0, (16,), forbid=True),  # AF_NETLINK
+    Check("socket", 1, (2,), mask=0xF | _SOCK_FLAGS, forbid=True, when=(0, 2)),  # AF_INET, DGRAM and no flag
+    Check("socket", 2, (0,), forbid=True, when=(0, 10)),  # AF_INET6 without a protocol
+)
+# The C library asks for accounts at a name-service daemon, with NONBLOCK; libuuid at its own, without CLOEXEC.
+QUIET_BELOW_FULL: tuple[Check, ...] = (
+    Check("socket", 1, (0o2000001,), mask=0xF | _SOCK_FLAGS, when=(0, 1)),  # AF_UNIX, told: STREAM with CLOEXEC
+)
+# AF_UNIX, for multiprocessing's servers
+CHECKS_FULL: tuple[Check, ...] = (*QUIET, Check("socket", 0, (1,), told=True))
 CHECKS_BELOW_FULL: tuple[Check, ...] = (
+    *QUIET,
+    *QUIET_BELOW_FULL,
     # The front and other processes of the same user are within reach: change the priority of oneself only.
     Check("sched_setaffinity", 0, (0,)),
     Check("sched_setparam", 0, (0,)),

@@ -23,6 +23,7 @@ from . import landlock, linux, seccomp
 from .plan import Plan
 
 CHANNEL_FD = 3  # what a worker has besides 0, 1 and 2
+CONTROL_FD = 4  # only until its entry runs
 PACKET_BYTES = 65536
 _OOM_EXTRA = 300  # on a scale of 1000: when memory runs out the kernel takes a worker, never its zygote
 
@@ -37,15 +38,27 @@ class Entry(Protocol):
         """Called in each worker; SIGINT is ignored until it sets a handler."""
 
 
-def restrict(plan: Plan) -> list[str]:
-    """Landlock and seccomp, as far as the plan has them: the last steps. Returns what Landlock lacks."""
+def restrict(plan: Plan, *, listen: bool) -> tuple[list[str], int]:
+    """Landlock and seccomp, as far as the plan has them: the last steps.
+
+    Args:
+        plan: what to apply.
+        listen: whether somebody will answer the calls that `seccomp_table.TOLD` names.
+
+    Returns:
+        What is missing, in plain sentences, and the filter's listener (-1: there is none, see `seccomp.load_filter`).
+    """
     lost: list[str] = []
+    listener = -1
     if "landlock" in plan.layers:
         rules = landlock.Rules(tuple((grant.path, grant.access) for grant in plan.grants))
         lost = landlock.apply(rules, plan.landlock_abi)
     if "seccomp" in plan.layers:
-        seccomp.load_filter(plan.bpf)
-    return lost
+        listener = seccomp.load_filter(plan.bpf, listen=listen)
+        if listen and listener < 0:
+            lost = [*lost, "Refused system calls are not explained at the end of a cell: this kernel or the "
+                    "container around it gives no notice of them."]  # fmt: skip
+    return lost, listener
 
 
 class Zygote:
@@ -58,10 +71,13 @@ class Zygote:
         front_fd: pidfd of the front. The control socket alone would not tell of its end while a child that it
             forked keeps a copy.
         oom_fd: /proc/self/oom_score_adj, opened while that was allowed; -1 when it was not.
+        listen: whether the front answers the calls that notify.
     """
 
-    def __init__(self, plan: Plan, entry: Entry, control: socket.socket, front_fd: int, oom_fd: int) -> None:
-        self._plan, self._entry, self._control = plan, entry, control
+    def __init__(
+        self, plan: Plan, entry: Entry, control: socket.socket, front_fd: int, oom_fd: int, *, listen: bool = False
+    ) -> None:
+        self._plan, self._entry, self._control, self._listen = plan, entry, control, listen
         self._front_fd, self._oom_fd = front_fd, oom_fd
         self._namespaces = "namespaces" in plan.layers
         self._oom = int(os.pread(oom_fd, 16, 0)) if oom_fd >= 0 else 0
@@ -147,17 +163,26 @@ class Zygote:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.setsid()
-            self._control.detach()  # its number is about to be closed and used again
-            channel, out, err = (fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in fds)
+            # All numbers are about to be used again.
+            control, channel, out, err = (
+                fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 16) for fd in (self._control.detach(), *fds)
+            )
             for fd, target in ((self._null, 0), (out, 1), (err, 2)):
                 os.dup2(fd, target)
             os.dup2(channel, CHANNEL_FD, inheritable=False)
-            linux.close_range(CHANNEL_FD + 1)
+            os.dup2(control, CONTROL_FD, inheritable=False)
+            linux.close_range(CONTROL_FD + 1)
             if not self._namespaces:
                 linux.set_pdeathsig(signal.SIGKILL)
                 if os.getppid() != self._pid:  # the zygote ended before the line above
                     os._exit(status)
-                restrict(self._plan)
+                _, listener = restrict(self._plan, listen=self._listen)
+                if listener >= 0:
+                    told = {"event": "listener", "worker": number, "listens": True}
+                    with socket.socket(fileno=CONTROL_FD) as front:
+                        socket.send_fds(front, [json.dumps(told).encode()], [listener])
+            # The listener with it: who has one can let calls through.
+            linux.close_range(CHANNEL_FD + 1)
             self._entry.run(CHANNEL_FD, number)
         except SystemExit as error:
             status = error.code if isinstance(error.code, int) else int(error.code is not None)

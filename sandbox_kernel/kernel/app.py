@@ -10,7 +10,7 @@ from ipykernel.kernelapp import IPKernelApp
 from traitlets import Any as AnyTrait
 from traitlets.config.loader import Config
 
-from ..policy import Policy
+from ..policy import Resolved
 from .front import SandboxedKernel
 from .iopub import IOPub
 
@@ -25,8 +25,10 @@ class SandboxApp(IPKernelApp):
     """Sockets, heartbeat, control thread and parent poller as in stock; the kernel behind them is ours."""
 
     name = "sandboxed-python"
-    policy = AnyTrait(Policy())
+    resolved = AnyTrait(Resolved())
     zygote = AnyTrait(None)
+    denials = AnyTrait(None)
+    plans = AnyTrait(())
 
     def initialize(self, argv: list[str] | None = None) -> None:
         """Open the sockets and make the kernel."""
@@ -81,7 +83,7 @@ class SandboxApp(IPKernelApp):
     def init_kernel(self) -> None:
         """Make the kernel and hand it the sandbox."""
         super().init_kernel()
-        self.kernel.attach(self.zygote, self.policy)
+        self.kernel.attach(self.zygote, self.resolved, self.denials, self.plans)
 
     def _config_default(self) -> Config:
         return Config()

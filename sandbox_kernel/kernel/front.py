@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -22,10 +22,13 @@ from jupyter_client.session import Session as JupyterSession
 from zmq.eventloop.zmqstream import ZMQStream
 
 from ..channel.schema import InputRequest
+from ..confine.plan import Plan
+from ..denial_text import PlanFacts, denial_line, file_hint
 from ..errors import SandboxError
 from ..outputs.gate import payloads
-from ..policy import Policy
-from ..report import policy_rows, status_text, traceback_lines
+from ..policy import BUILT_IN, Resolved
+from ..report import status_text, traceback_lines
+from ..session.denials import Denials
 from ..session.session import Interrupted, Session, Zygote
 from .history import History
 from .publisher import Publisher
@@ -51,12 +54,15 @@ class SandboxedKernel(Kernel):
         self.history = History(self.profile_dir.location if self.profile_dir else "", self.log)
         self._asked: tuple[int, str] | None = None
 
-    def attach(self, zygote: Zygote | SandboxError, policy: Policy) -> None:
+    def attach(
+        self, zygote: Zygote | SandboxError, resolved: Resolved, denials: Denials, plans: Sequence[Plan]
+    ) -> None:
         """Take the sandbox that was forked before this object existed."""
         self.publisher = Publisher(
             self._publish, queued=lambda: self.iopub_socket.backlog, ask=self._ask, lost=lambda _error: None
         )
-        self.sandbox = Session(zygote, policy, self.publisher)
+        self.resolved, self.denials, self._plans = resolved, denials, plans
+        self.sandbox = Session(zygote, resolved.policy, self.publisher)
 
     def start(self) -> None:
         """Serve the sockets."""
@@ -171,6 +177,7 @@ class SandboxedKernel(Kernel):
         }  # fmt: skip
         request_id = parent["header"]["msg_id"]
         self._ident = self._parent_ident["shell"]
+        self.denials.take()  # what came between the cells: of threads, comm messages, completions
         try:
             reply = await self._ask_worker("execute", content, metadata=cell_meta or {})
         except Interrupted as error:
@@ -182,6 +189,10 @@ class SandboxedKernel(Kernel):
                 self._publish("error", _only_error(reply), parent, {}, [])
         finally:
             self._asked = None
+        for line_of_text in self._explanations(reply):
+            if not silent:
+                self.publisher.stream(request_id, "stderr", line_of_text + "\n")
+                self.publisher.flush()
         if status:
             self.publisher.stream(request_id, "stdout", self._status(status[1:]))
             self.publisher.flush()
@@ -236,6 +247,15 @@ class SandboxedKernel(Kernel):
         fields = {"header": _plain(header), "metadata": _plain(metadata or {}), "content": content}
         return await self.sandbox.request(op, header["msg_id"], fields, buffers)
 
+    def _explanations(self, reply: Mapping[str, Any]) -> list[str]:
+        """What the sandbox refused to the cell that just ended, in words."""
+        box = self.sandbox.supervisor
+        facts = PlanFacts.in_force(self._plans, box.level, box.details)
+        found = [denial_line(self.denials.take())]
+        if reply.get("status") == "error" and facts is not None:
+            found.append(file_hint(str(reply.get("ename")), str(reply.get("evalue")), facts))
+        return [text for text in found if text]
+
     def _error_reply(self, name: str, text: str) -> dict[str, Any]:
         return {
             "status": "error", "ename": name, "evalue": text, "traceback": traceback_lines(name, text),
@@ -248,7 +268,8 @@ class SandboxedKernel(Kernel):
         box = self.sandbox.supervisor
         if box.failed is not None:
             return f"There is no sandbox, so no cell is run. {box.failed.explain()}\n"
-        rows = policy_rows(self.sandbox.policy)
+        rows = [(key, value if origin == BUILT_IN else f"{value}  ({origin})")
+                for key, value, origin in self.resolved.rows()]  # fmt: skip
         return status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
 
     # ------------------------------------------------------------ comms

@@ -9,9 +9,10 @@ from typing import Any
 
 from ..confine import linux
 from ..confine.launch import ZygoteLink, start_zygote
-from ..confine.plan import make_plans
-from ..errors import SandboxError
-from ..policy import Policy, Resolved
+from ..confine.plan import Plan, make_plans
+from ..errors import IsolationUnavailable, SandboxError
+from ..policy import Resolved
+from ..session.denials import Denials
 from ..worker import entry
 from .app import SandboxApp
 from .environment import RESOLVED_VARIABLE
@@ -26,31 +27,37 @@ def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(secrets_fd, False)
-    policy, zygote = _start_sandbox(hidden)
+    denials = Denials()
+    resolved, zygote, plans = _start_sandbox(hidden, denials)
     # From here on secrets may enter: nothing is forked from this process any more.
     secrets = _read_back(secrets_fd)
     linux.set_dumpable(False)
     os.environ.clear()
     os.environ.update(secrets["environ"])
-    app = SandboxApp.instance(policy=policy, zygote=zygote)
+    app = SandboxApp.instance(resolved=resolved, zygote=zygote, denials=denials, plans=plans)
     try:
         app.initialize(secrets["argv"])
         app.start()
     finally:
         if isinstance(zygote, ZygoteLink):
             zygote.close()
+        denials.close()
 
 
-def _start_sandbox(hidden: tuple[str, ...]) -> tuple[Policy, ZygoteLink | SandboxError]:
+def _start_sandbox(
+    hidden: tuple[str, ...], denials: Denials
+) -> tuple[Resolved, ZygoteLink | SandboxError, list[Plan]]:
     """Fork the sandbox; a policy or a machine that does not allow it is told later, in each cell."""
-    policy = Policy()
+    resolved = Resolved()
     try:
-        policy = Resolved.from_json(os.environ.pop(RESOLVED_VARIABLE, "")).policy
-        environment = {**os.environ, **policy.environment.set}
-        plans = make_plans(policy, os.getcwd(), launcher_env=environment, hidden=hidden)
-        return policy, start_zygote(plans, entry)
+        resolved = Resolved.from_json(os.environ.pop(RESOLVED_VARIABLE, ""))
+        environment = {**os.environ, **resolved.policy.environment.set}
+        plans = make_plans(resolved.policy, os.getcwd(), launcher_env=environment, hidden=hidden)
+        return resolved, start_zygote(plans, entry, denials), plans
     except SandboxError as error:
-        return policy, error
+        return resolved, error, []
+    except OSError as error:  # the folder is gone, or cannot be entered
+        return resolved, IsolationUnavailable(resolved.policy.isolation.level, "the notebook's folder", str(error)), []
 
 
 def _read_back(fd: int) -> dict[str, Any]:

@@ -20,8 +20,6 @@ MERGE_S = 0.01
 PARTIAL_S = 0.02
 MERGE_BYTES = 1 << 20
 _PARENTS = 1000
-# Messages handed to the IOPub thread and not yet sent; beyond it the worker waits.
-_QUEUED_MESSAGES = 200
 _COMMS = 10_000
 
 
@@ -30,7 +28,7 @@ class Publisher:
 
     Args:
         send: publishes one message: type, content, parent header, metadata, buffers.
-        queued: how many messages the IOPub thread still holds.
+        queued: how many messages wait because a client is behind.
         ask: forwards an input request to the client that asked for the cell.
         lost: called when the worker is gone.
     """
@@ -50,17 +48,19 @@ class Publisher:
         self._text_key = ("", "")
         self._timer: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
+        self._merge_s = MERGE_S
         self.comms: OrderedDict[str, str] = OrderedDict()
         self._result: str | None = None
 
     def remember(self, parent: dict[str, Any]) -> None:
         """Note a request; the worker can only name messages by the ids noted here."""
-        self._parents[parent["header"]["msg_id"]] = parent
+        # The header alone: the code of a thousand cells would be kept with the rest.
+        self._parents[parent["header"]["msg_id"]] = {"header": parent["header"]}
         while len(self._parents) > _PARENTS:
             self._parents.popitem(last=False)
 
     def parent(self, request_id: str) -> dict[str, Any]:
-        """The request with this id as its client sent it; empty when it is not (or no longer) known."""
+        """The request with this id, its header only; empty when it is not (or no longer) known."""
         return self._parents.get(request_id, {})
 
     def take_result(self) -> str | None:
@@ -80,10 +80,15 @@ class Publisher:
         whole = text.endswith("\n")
         loop = asyncio.get_running_loop()
         since = loop.time() - self._sent_at
-        if self._text_bytes >= MERGE_BYTES or (whole and since >= MERGE_S):
+        if self._text_bytes >= MERGE_BYTES or (whole and since >= self._merge_s):
             self.flush()
         elif self._timer is None:
-            self._timer = loop.call_later(MERGE_S - since if whole else PARTIAL_S, self.flush)
+            wait_s = self._merge_s - since
+            self._timer = loop.call_later(wait_s if whole else max(PARTIAL_S, wait_s), self.flush)
+
+    def pace(self, seconds: float) -> None:
+        """Merge text over this time from now on: a cell that has used up most of its messages prints in fewer."""
+        self._merge_s = seconds
 
     def publish(self, message: Publish, buffers: list[bytes]) -> None:
         """A display, result, error or comm message.
@@ -122,5 +127,5 @@ class Publisher:
         self._lost(error)
 
     def pressed(self) -> bool:
-        """True while the IOPub thread has not kept up."""
-        return self._queued() > _QUEUED_MESSAGES
+        """True while a client has not kept up."""
+        return self._queued() > 0

@@ -32,7 +32,7 @@ class WorkerLink:
 
     Args:
         number: the worker's number, as the zygote knows it.
-        on_message: called with each decoded message and its buffers.
+        on_message: called with each decoded message, its buffers, and how many bytes it took on the channel.
         on_raw: called with ``("stdout" | "stderr", text)`` for what came by the pipes.
         on_broken: called once, with None at end-of-file or with the error when the worker broke the protocol.
         pressed: says that the reader downstream is full; while it is true nothing is read.
@@ -43,7 +43,7 @@ class WorkerLink:
         loop: asyncio.AbstractEventLoop,
         number: int,
         *,
-        on_message: Callable[[schema.Message, list[bytes]], None],
+        on_message: Callable[[schema.Message, list[memoryview], int], None],
         on_raw: Callable[[str, str], None],
         on_broken: Callable[[ProtocolError | None], None],
         pressed: Callable[[], bool],
@@ -151,8 +151,8 @@ class WorkerLink:
         try:
             frame = self._assembler.feed(packet)
             if frame is not None:
-                message = schema.decode(frame)
-                self._on_message(message, [bytes(b) for b in frame.buffers])
+                size = len(frame.json) + sum(map(len, frame.buffers))
+                self._on_message(schema.decode(frame), frame.buffers, size)
         except ProtocolError as error:
             self._break(error)
             return False

@@ -1,4 +1,4 @@
-"""One sandbox with the variables that live in it: requests in, messages out, interrupts.
+"""One sandbox with the variables that live in it: requests in, messages out, interrupts, limits.
 
 Runs on one asyncio loop and is not safe from other threads. It knows nothing of Jupyter: whoever uses it gives a
 `Sink` for what the worker shows.
@@ -7,15 +7,19 @@ Runs on one asyncio loop and is not safe from other threads. It knows nothing of
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ..channel import schema
 from ..confine.launch import ZygoteLink as Zygote
-from ..errors import ProtocolError, SandboxError, WorkerLost
+from ..errors import LimitReached, ProtocolError, SandboxError, TimeLimit, WorkerLost
 from ..policy import Policy
+from ..report import cut_here, cut_total
+from .limits import MERGE_S, OutputBudget, sent_bytes, short_error, short_reply
 from .supervisor import Interrupted, Supervisor, quiet
+from .watchdog import Watchdog
 
 __all__ = ["Interrupted", "Session", "Sink", "Zygote"]
 
@@ -43,6 +47,9 @@ class Sink(Protocol):
     def pressed(self) -> bool:
         """True while the client is too slow; the worker is made to wait."""
 
+    def pace(self, seconds: float) -> None:
+        """From now on printed text should be merged into messages over this time (10 ms at first)."""
+
 
 class _Pending:
     def __init__(self, op: str, future: asyncio.Future[dict[str, Any]]) -> None:
@@ -56,17 +63,29 @@ class Session:
         zygote: the running zygote's link, or the error that says why there is none.
         policy: limits and grace times.
         sink: receives what the worker shows.
+        workspace: the folder that the cells may write to; "" stands for the current one.
 
     Attributes:
         execution_count: the number that the next cell will have.
+        watchdog: what the sandbox uses.
     """
 
-    def __init__(self, zygote: Zygote | SandboxError, policy: Policy, sink: Sink) -> None:
+    def __init__(self, zygote: Zygote | SandboxError, policy: Policy, sink: Sink, *, workspace: str = "") -> None:
         self.policy = policy
         self.supervisor = Supervisor(
-            zygote, on_message=self._message, on_raw=self._raw, on_lost=self._lost, pressed=sink.pressed
-        )
+            zygote, on_message=self._message, on_raw=self._raw, on_lost=self._lost, pressed=self._pressed,
+            on_zygote=self._watch,
+        )  # fmt: skip
+        self.watchdog = Watchdog(policy.limits, on_breach=self._breach)
+        self._budget = OutputBudget(policy.limits)
+        self._workspace = workspace or os.getcwd()
         self._sink = sink
+        self._pace_s = MERGE_S
+        self._limit: LimitReached | None = None  # that is ending the running cell
+        self._limit_timer: asyncio.TimerHandle | None = None
+        self._time_timer: asyncio.TimerHandle | None = None
+        self._error_shown: tuple[object, object] | None = None
+        self._untold: SandboxError | None = None  # a loss that no cell was there to report
         self._pending: dict[str, _Pending] = {}
         self._finished: OrderedDict[str, None] = OrderedDict()
         self._executing = ""
@@ -104,22 +123,39 @@ class Session:
             Interrupted: the cell was interrupted while the sandbox was still starting.
             SandboxError: no sandbox, or the worker was lost before it replied.
         """
-        if op == "execute":
+        cell = op == "execute"
+        if cell:
             self._executing = self._last_executed = request_id
             self._interrupts = 0
+            self._limit = self._error_shown = None
+            self._budget.begin()
         try:
-            worker = await self.supervisor.get_worker(stoppable=op == "execute")
+            worker = await self.supervisor.get_worker(stoppable=cell)
             future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
             self._pending[request_id] = _Pending(op, future)
+            if cell:
+                self._tell_loss(request_id, fields)
             worker.send({"op": op, "id": request_id, **fields}, buffers)
-            return await future
+            if cell:
+                self._start_clocks()
+            content = await future
+            limit = (self._limit or self.watchdog.last_look()) if cell else None
+            if limit is not None and not self._ended_before(content):
+                raise limit
+            return content
         finally:
             self._pending.pop(request_id, None)
             self._finished[request_id] = None
             while len(self._finished) > _REMEMBERED:
                 self._finished.popitem(last=False)
-            if op == "execute" and self._executing == request_id:
+            if cell and self._executing == request_id:
                 self._executing = ""
+                self._limit = None
+                self._budget.end()
+                self.watchdog.cell_ended()
+                self._disarm()
+            elif not self._busy:
+                self._interrupts = 0
                 self._disarm()
 
     def send(self, message: dict[str, Any]) -> None:
@@ -128,48 +164,156 @@ class Session:
             self.supervisor.worker.send(message)
 
     def interrupt(self) -> None:
-        """Interrupt the running cell; with nothing running this does nothing.
+        """Interrupt what the worker is asked to do; with nothing running this does nothing.
 
         The first interrupt is SIGINT for the worker and the children of its cell. After a second one the cell has
-        `limits.interrupt_grace` seconds; then its process is replaced.
+        `limits.interrupt_grace` seconds; then its process is replaced. The same for a completion or the callback of a
+        widget, which run code of the cells, too.
         """
-        if not self._executing:
+        if not self._busy:
             return
         self._interrupts += 1
         self.supervisor.interrupt()
         if self._interrupts >= 2 and self._escalation is None and self.supervisor.ready:
             self._escalation = self._loop.call_later(self.policy.limits.interrupt_grace, self._escalate)
 
+    @property
+    def _busy(self) -> bool:
+        return bool(self._executing or self._pending) and not self._closing
+
     def _escalate(self) -> None:
         self._escalation = None
-        if self._executing:
+        if self._busy:
             grace = self.policy.limits.interrupt_grace
             self.supervisor.kill(
                 WorkerLost(f"the cell went on for {grace:g} s after a second interrupt, so it was ended")
             )
 
     def _disarm(self) -> None:
-        if self._escalation is not None:
-            self._escalation.cancel()
-            self._escalation = None
+        for timer in (self._escalation, self._limit_timer, self._time_timer):
+            if timer is not None:
+                timer.cancel()
+        self._escalation = self._limit_timer = self._time_timer = None
+
+    # ------------------------------------------------------------ limits
+
+    def _watch(self, ready: dict[str, Any]) -> None:
+        details = ready.get("details", {})
+        folders = [details.get("scratch", "")]
+        if self.policy.files.workspace == "read-write":
+            folders.append(self._workspace)
+        memory_folders = None
+        if count := len(ready.get("folders", ())):
+            memory_folders, ready["fds"] = ready["fds"][:count], ready["fds"][count:]
+        self.watchdog.start(
+            self._loop, ready["pid"], folders=folders, uid=details.get("uid", -1), memory_folders=memory_folders
+        )
+
+    def _start_clocks(self) -> None:
+        allowed = self.policy.limits.cell_time
+        if allowed:
+            self._time_timer = self._loop.call_later(allowed, self._breach, TimeLimit(allowed, allowed), True)
+        self.watchdog.cell_began()
+
+    def _breach(self, error: LimitReached, gently: bool) -> None:
+        """End the cell because of a limit: by an interrupt and, after a grace time, by replacing its process.
+
+        Args:
+            gently: begin with the interrupt; else the process is killed at once.
+        """
+        if not gently or not (self._executing and self.supervisor.ready):
+            error.lose()
+            self._limit = error if self._executing else None
+            self.supervisor.kill(error)
+        elif self._limit is None:
+            self._limit = error
+            self.supervisor.interrupt()
+            self._limit_timer = self._loop.call_later(self.policy.limits.interrupt_grace, self._end_hard, error)
+
+    def _end_hard(self, error: LimitReached) -> None:
+        self._limit_timer = None
+        if self._executing and self._limit is error:
+            error.lose(self.policy.limits.interrupt_grace)
+            self.supervisor.kill(error)
+
+    def _ended_before(self, content: Mapping[str, Any]) -> bool:
+        """Whether the cell had failed by itself when the limit came: its error is already shown."""
+        return (content.get("ename"), content.get("evalue")) == self._error_shown
+
+    def _tell_loss(self, request_id: str, fields: Mapping[str, Any]) -> None:
+        """Say at the beginning of a cell that the variables were lost since the last one."""
+        content = fields.get("content")
+        if self._untold is not None and not (isinstance(content, Mapping) and content.get("silent")):
+            self._sink.stream(request_id, "stderr", f"{self._untold.explain()}\n")
+            self._untold = None
+
+    def _pressed(self) -> bool:
+        # Between cells a worker that writes more than its budget is made to wait for more of it. While somebody
+        # waits for a reply it may not: the reply stands behind what it writes.
+        return self._sink.pressed() or (not self._pending and self._budget.used_up())
 
     # ------------------------------------------------------------ news from the worker
 
     def _raw(self, name: str, text: str) -> None:
-        self._sink.stream(self._executing or self._last_executed, name, text)
+        self._text(self._executing or self._last_executed, name, text, len(text))
 
-    def _message(self, message: schema.Message, buffers: list[bytes]) -> None:
+    def _message(self, message: schema.Message, buffers: list[memoryview], size: int) -> None:
         if isinstance(message, schema.Stream):
-            self._sink.stream(message.parent, message.name, message.text)
+            self._text(message.parent, message.name, message.text, size)
         elif isinstance(message, schema.Publish):
-            self._sink.publish(message, buffers)
+            self._publish(message, buffers, size)
         elif isinstance(message, schema.Reply):
-            self._reply(message)
-        elif isinstance(message, schema.InputRequest) and message.parent in self._pending:
+            self._reply(message, size)
+        elif isinstance(message, schema.InputRequest) and message.parent in self._pending and self._admit(size):
             # (For a cell that is over there is nobody to ask.)
             self._sink.ask(message)
 
-    def _reply(self, message: schema.Reply) -> None:
+    def _text(self, parent: str, name: str, text: str, size: int) -> None:
+        first = not self._budget.rule
+        if self._budget.admit_text((parent, name), sent_bytes(text), size):
+            pace_s = self._budget.pace_s
+            if pace_s != self._pace_s:
+                self._pace_s = pace_s
+                self._sink.pace(pace_s)
+            self._sink.stream(parent, name, text)
+        else:
+            self._dropped(first)
+
+    def _admit(self, size: int) -> bool:
+        first = not self._budget.rule
+        if self._budget.admit_message(size):
+            return True
+        self._dropped(first)
+        return False
+
+    def _dropped(self, first: bool) -> None:
+        if first:
+            self._notice(cut_here(self._budget.limit_text()))
+        error = self._budget.excess() if self._executing and self._limit is None else None
+        if error is not None:
+            self._breach(error, True)
+
+    def _notice(self, text: str) -> None:
+        self._sink.stream(self._executing or self._last_executed, "stderr", text)
+
+    def _publish(self, message: schema.Publish, buffers: list[memoryview], size: int) -> None:
+        last_word = message.msg_type == "error" and message.parent == self._executing
+        if last_word and self._limit is not None:
+            return  # the KeyboardInterrupt that the limit caused; the limit's own error is told instead
+        if not self._admit(size):
+            if not last_word or self._error_shown is not None:
+                return
+            message.content = short_error(message.content)
+        if last_word:
+            self._error_shown = (message.content.get("ename"), message.content.get("evalue"))
+        self._sink.publish(message, [bytes(b) for b in buffers])
+
+    def _tell_cut(self) -> None:
+        if self._executing and self._budget.rule:
+            budget = self._budget
+            self._notice(cut_total(budget.dropped_text, budget.dropped_messages, budget.limit_text()))
+
+    def _reply(self, message: schema.Reply, size: int) -> None:
         pending = self._pending.get(message.id)
         if pending is None:
             if message.id in self._finished:
@@ -177,15 +321,29 @@ class Session:
             raise ProtocolError("a reply to a request that was never made")
         content = schema.check_reply(pending.op, message.content)
         self.supervisor.execution_count = message.execution_count
-        if pending.op == "execute" and self.supervisor.worker is not None:
-            self.supervisor.worker.drain_pipes()
+        if pending.op == "execute":
+            if self.supervisor.worker is not None:
+                self.supervisor.worker.drain_pipes()
+            content = short_reply(content, size, self._budget)
+            self._tell_cut()
         self._sink.flush()
         if not pending.future.done():
             pending.future.set_result(content)
 
     def _lost(self, error: SandboxError) -> None:
         self._disarm()
+        self._tell_cut()
         self._sink.flush()
+        if self.supervisor.failed is None:
+            self.watchdog.renewed()
+        else:
+            self.watchdog.close()
+        if self._limit is not None and not isinstance(error, LimitReached):
+            # The interrupt for the limit ended the whole process: it was another program by then, for example.
+            self._limit.lose()
+            error = self._limit
+        if not self._executing and self._last_executed and self.supervisor.failed is None:
+            self._untold = error
         waiting, self._pending = self._pending, {}
         for pending in waiting.values():
             if not pending.future.done():
@@ -207,4 +365,5 @@ class Session:
             await asyncio.wait([future], timeout=grace_s)
             worker.drain_pipes()
             self._sink.flush()
+        self.watchdog.close()
         self.supervisor.close()

@@ -32,10 +32,12 @@ class Supervisor:
 
     Args:
         zygote: the running zygote's link, or the error that says why there is none.
-        on_message: called with each message of the worker but its greeting, and its buffers.
+        on_message: called with each message of the worker but its greeting, its buffers and its size in bytes.
         on_raw: called with ``("stdout" | "stderr", text)`` for what came by the pipes.
         on_lost: called when the worker is gone, after everything that it sent was handed on.
         pressed: while it is true nothing is read from the worker.
+        on_zygote: called with the zygote's greeting once the sandbox is proven, before the first worker is forked;
+            what it takes out of the greeting's "fds" it must close.
 
     Attributes:
         failed: set when there will never be a worker (again); the error for every request.
@@ -47,10 +49,11 @@ class Supervisor:
         self,
         zygote: Zygote | SandboxError,
         *,
-        on_message: Callable[[schema.Message, list[bytes]], None],
+        on_message: Callable[[schema.Message, list[memoryview], int], None],
         on_raw: Callable[[str, str], None],
         on_lost: Callable[[SandboxError], None],
         pressed: Callable[[], bool],
+        on_zygote: Callable[[dict[str, Any]], None] = lambda _ready: None,
     ) -> None:
         self.failed = zygote if isinstance(zygote, SandboxError) else None
         self.level = ""
@@ -60,6 +63,7 @@ class Supervisor:
         self.worker: WorkerLink | None = None
         self._zygote = None if isinstance(zygote, SandboxError) else zygote
         self._on_message, self._on_raw, self._on_lost, self._pressed = on_message, on_raw, on_lost, pressed
+        self._on_zygote = on_zygote
         self._greeting: schema.Ready | None = None
         self._number = 0
         self._cause: SandboxError | None = None
@@ -159,9 +163,9 @@ class Supervisor:
         error = WorkerLost(f"it was not ready within {START_S:g} s")
         self._start_timer = self._loop.call_later(START_S, self.kill, error, number)
 
-    def _message(self, message: schema.Message, buffers: list[bytes]) -> None:
+    def _message(self, message: schema.Message, buffers: list[memoryview], size: int) -> None:
         if not isinstance(message, schema.Ready):
-            self._on_message(message, buffers)
+            self._on_message(message, buffers, size)
         elif self._ready.done() or self._greeting is not None:
             raise ProtocolError("a second greeting")
         else:
@@ -282,6 +286,7 @@ class Supervisor:
         if problem is not None:
             self._fail(problem)
         else:
+            self._on_zygote(event)
             self._fork()
 
     def _signalled(self) -> None:

@@ -17,8 +17,10 @@ from typing import Any, NoReturn
 
 from sandbox_kernel.confine.launch import ZygoteLink, start_zygote
 from sandbox_kernel.confine.plan import make_plans
+from sandbox_kernel.denial_text import PlanFacts, file_hint
 from sandbox_kernel.errors import IsolationUnavailable
 from sandbox_kernel.policy import Policy
+from sandbox_kernel.session.denials import Denials
 
 
 def run_code(code: str, names: dict[str, Any]) -> Any:
@@ -38,15 +40,23 @@ def run_code(code: str, names: dict[str, Any]) -> Any:
 class Echo:
     """The entry: executes what comes down the channel."""
 
+    def __init__(self, prepare: str = "") -> None:
+        self.code, self.prepared = prepare, None
+
     def prepare(self) -> None:
-        """Nothing to prepare."""
+        """What the test says; the answer is for the workers."""
+        self.prepared = run_code(self.code, {})
 
     def run(self, channel_fd: int, worker: int) -> NoReturn:
         """Serve until the channel ends."""
         channel = socket.socket(fileno=channel_fd)
         while packet := channel.recv(65536):
-            channel.send(json.dumps(run_code(*json.loads(packet))).encode())
+            channel.send(json.dumps(run_code(*self._request(packet))).encode())
         os._exit(0)
+
+    def _request(self, packet: bytes) -> tuple[str, dict[str, Any]]:
+        code, names = json.loads(packet)
+        return code, {"PREPARED": self.prepared, **names}
 
 
 class Front:
@@ -58,6 +68,8 @@ class Front:
         self.channels: dict[int, socket.socket] = {}
         self.pidfds: dict[int, int] = {}
         self.victims: list[int] = []
+        self.listeners = Denials() if options.get("denials") else None
+        self.early: list[dict[str, Any]] = []
 
     def start(self) -> Any:
         policy = Policy.from_tables(self.options["policy"])
@@ -71,14 +83,35 @@ class Front:
             policy, self.options["workspace"], launcher_env=environment, hidden=self.options["hidden"]
         )
         since = time.perf_counter()
-        self.link = start_zygote(plans, Echo())
+        self.link = start_zygote(plans, Echo(self.options.get("prepare", "")), self.listeners)
         try:
             ready = self.link.wait(20)
         except IsolationUnavailable as error:
             return {"error": str(error), "advice": error.advice()}
         ready["start_ms"] = (time.perf_counter() - since) * 1000
         ready["failures"] = self.link.failures
+        facts = PlanFacts.in_force(plans, ready["level"], ready["details"])
+        assert facts is not None
+        self.facts = facts
         return ready
+
+    def denials(self) -> Any:
+        """What was refused since the last time."""
+        assert self.listeners is not None
+        return [[d.call, d.detail, d.count, d.kind, d.rule] for d in self.listeners.take()]
+
+    def deaf(self) -> Any:
+        """Nobody listens from now on."""
+        assert self.listeners is not None
+        self.listeners.close()
+
+    def hint(self, name: str, text: str) -> Any:
+        """What the end of a cell would say about an error."""
+        return file_hint(name, text, self.facts)
+
+    def descriptors(self) -> int:
+        """How many this process has open."""
+        return len(os.listdir("/proc/self/fd"))
 
     def fork(self, number: int) -> Any:
         assert self.link is not None
@@ -89,7 +122,17 @@ class Front:
         return self.events(1)
 
     def ask(self, number: int, code: str, names: dict[str, Any]) -> Any:
+        assert self.link is not None
         self.channels[number].send(json.dumps([code, names]).encode())
+        # A worker's listener may still be on its way, and its refused calls wait for it.
+        while self.listeners and self.channels[number] not in (
+            ready := select.select([self.channels[number], self.link], [], [], 20)[0]
+        ):
+            assert ready, "no answer"
+            try:
+                self.early += self.link.receive()
+            except EOFError:
+                break
         return json.loads(self.channels[number].recv(1 << 20) or '"end of file"')
 
     def plain(self, code: str, names: dict[str, Any]) -> Any:
@@ -132,7 +175,7 @@ class Front:
     def events(self, count: int, timeout_s: float = 5.0) -> Any:
         """Wait for some events; pidfds are kept."""
         assert self.link is not None
-        found: list[dict[str, Any]] = []
+        found, self.early = self.early, []
         deadline = time.monotonic() + timeout_s
         while len(found) < count:
             if not select.select([self.link], [], [], max(0, deadline - time.monotonic()))[0]:

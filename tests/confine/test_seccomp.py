@@ -563,7 +563,8 @@ def test_datagram_pair_reaches_a_host_socket_by_path() -> None:
         ("signal by pidfd", lambda: signal.pidfd_send_signal(os.pidfd_open(SIBLING[0]), 0)),
         ("signal by descriptor owner", lambda: fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, SIBLING[0])),
         ("affinity", lambda: os.sched_setaffinity(SIBLING[0], os.sched_getaffinity(0))),
-        ("priority", lambda: os.setpriority(os.PRIO_PROCESS, SIBLING[0], 0)),
+        ("priority", lambda: os.setpriority(
+            os.PRIO_PROCESS, SIBLING[0], os.getpriority(os.PRIO_PROCESS, SIBLING[0]))),
     ],
 )  # fmt: skip
 def test_bystanders_of_the_same_user_are_out_of_reach(

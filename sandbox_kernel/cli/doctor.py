@@ -1,0 +1,240 @@
+"""`sandbox-kernel doctor`: what this machine offers, and which sandbox a kernel started from here gets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from .. import launcher
+from ..errors import PolicyError, SandboxError
+from ..policy import LEVELS, Policy, Resolved
+from .policy import resolved
+from .stop import Stop
+
+if TYPE_CHECKING:
+    from ..confine.plan import Plan
+    from .host import Fact
+    from .trials import Trial
+
+DESCRIPTION = """\
+Starts a sandbox at every level, without any cell in it, lets it try what it must not be able to do, and reports each
+attempt and the kernel's answer: what this machine offers, which level a kernel started from here takes, what is
+missing and how to get it. Nothing is changed and nothing is left running.
+"""
+
+EXAMPLES = """\
+Run it as the user, in the folder and in the container in which kernels will run: each of these decides.
+
+exit status: 0 the policy's level (for "auto": one that is at least isolation.require) is proven here, so cells
+would be run; 1 no cell would be run, and the last lines say why
+
+examples:
+  sandbox-kernel doctor
+  sandbox-kernel doctor --preset strict             would that policy work here?
+  sandbox-kernel doctor --level full --plan         one level, with everything that is done to make it
+  sandbox-kernel doctor --json | jq .ok             for programs
+"""
+
+OTHERS = ("full", "seccomp+landlock", "seccomp", "landlock", "subprocess")
+
+
+def add_command(commands: Any) -> None:
+    """Add the command to argparse's collection of subparsers."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "doctor",
+        help="what this machine offers, and whether the sandbox holds here",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--level", metavar="L", choices=LEVELS, help="try this level alone, whatever the policy "
+                        f"says: {', '.join(LEVELS[:-1])}")  # fmt: skip
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--preset", metavar="P", help="as if SANDBOX_KERNEL_POLICY named this preset")
+    which.add_argument("--file", metavar="F", type=Path, help="as if SANDBOX_KERNEL_POLICY named this file")
+    parser.add_argument("--plan", action="store_true", help="print what is done at each level before it is tried")
+    parser.add_argument("--json", action="store_true", help="everything as one JSON object")
+    parser.set_defaults(command=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out the command: 0 when cells would be run, else 1.
+
+    Raises:
+        Stop: libseccomp or a package is missing, so nothing can be tried.
+    """
+    try:
+        from . import host
+    except (ImportError, OSError, RuntimeError) as error:
+        raise Stop(
+            f"A part of the sandbox cannot be loaded ({error}), so no cell would be run. Install libseccomp 2 "
+            "(Debian: apt install libseccomp2, Fedora: dnf install libseccomp) and the package again."
+        ) from error
+    refusal: PolicyError | None = None
+    policy = Resolved()
+    try:
+        policy = resolved(args.preset, args.file)
+    except PolicyError as error:
+        refusal = error
+    report = _Report(policy, refusal, args.level, host.facts(), host.about(), show=not args.json, plans=args.plan)
+    report.run()
+    if args.json:
+        sys.stdout.write(json.dumps(report.plain(), indent=2) + "\n")
+    return 0 if report.ok else 1
+
+
+class _Report:
+    """The examination: tries the levels, and tells it as text while it goes on or as one object afterwards."""
+
+    def __init__(
+        self, policy: Resolved, refusal: PolicyError | None, level: str | None, facts: list[Fact], about: str, *,
+        show: bool, plans: bool,
+    ) -> None:  # fmt: skip
+        self._policy, self._refusal, self._facts, self._about = policy, refusal, facts, about
+        self._show, self._with_plans = show, plans
+        self._asked = level or policy.policy.isolation.level
+        self._named = level
+        self._trials: dict[str, Trial] = {}
+        self._plans: dict[str, list[str]] = {}
+
+    @property
+    def ok(self) -> bool:
+        """Whether cells would be run."""
+        return self._refusal is None and self._trials[self._asked].proven
+
+    def run(self) -> None:
+        """Try the policy's own level first, then the others unless one was named."""
+        self._say(self._about)
+        isolation = self._policy.policy.isolation
+        origins = self._policy.origins
+        self._say(f"policy: level = {isolation.level} ({origins['isolation.level']}), "
+                  f"require = {isolation.require} ({origins['isolation.require']})")  # fmt: skip
+        self._say("", "This machine")
+        self._say(*(f"  {'ok' if f.ok else 'NO'}  {f.name}: {f.tried} -> {f.saw}" for f in self._facts))
+        for level in dict.fromkeys([self._asked, *(() if self._named else OTHERS)]):
+            taken = self._trials[self._asked].level if self._trials else ""
+            if level == taken and self._asked == "auto":
+                continue  # it was tried just now
+            self._try(level)
+        self._say("", *self._missing_lines())
+        self._say("", self.verdict())
+
+    def verdict(self) -> str:
+        """The answer in a sentence."""
+        if self._refusal is not None:
+            return f"No cell would be run: {self._refusal.explain()}"
+        trial = self._trials[self._asked]
+        if not trial.proven:
+            return f"No cell would be run: {trial.problem}"
+        chosen = f'The level "{self._asked}" takes "{trial.level}"' if self._asked == "auto" else f'"{trial.level}"'
+        weak = "" if trial.level in ("full", "seccomp+landlock") else " It is no sandbox against hostile code."
+        return f"Cells would be run. {chosen}, proven by {len(trial.proofs)} checks.{weak}"
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        trial = self._trials[self._asked]
+        return {
+            "ok": self.ok,
+            "verdict": self.verdict(),
+            "machine": self._about,
+            "facts": [fact.plain() for fact in self._facts],
+            "policy": {
+                "error": str(self._refusal or ""),
+                "level": self._policy.policy.isolation.level,
+                "require": self._policy.policy.isolation.require,
+                "origins": dict(self._policy.origins),
+            },
+            "asked": self._asked,
+            "taken": trial.level if self.ok else "",
+            "levels": {
+                name: {
+                    **{key: getattr(t, key) for key in ("level", "proven", "problem", "advice", "identity", "notes")},
+                    "start_ms": round(t.start_ms, 1), "proofs": t.proofs, "failures": t.failures,
+                    "plans": self._plans.get(name, []),
+                }
+                for name, t in self._trials.items()
+            },
+            "missing": [{"what": what, "how": how} for what, how in self._missing()],
+        }  # fmt: skip
+
+    # ------------------------------------------------------------ trials
+
+    def _try(self, level: str) -> None:
+        from .trials import Trial, start
+
+        self._say("", f"Level {level}" + (" (the policy's)" if level == self._asked and not self._named else ""))
+        try:
+            plans = self._make_plans(level)
+        except (SandboxError, OSError) as error:
+            advice = error.advice() if isinstance(error, SandboxError) else ""
+            trial = Trial(level, problem=str(error), advice=advice)
+        else:
+            if self._with_plans:
+                self._plans[level] = [plan.describe() for plan in plans]
+                for number, text in enumerate(self._plans[level], 1):
+                    self._say(f"  plan {number} of {len(plans)}", *(f"    {line}" for line in text.splitlines()))
+            trial = start(level, plans)
+        self._trials[level] = trial
+        self._say(*_trial_lines(trial))
+
+    def _make_plans(self, level: str) -> list[Plan]:
+        """The same plans as the kernel makes, for another level."""
+        from ..confine.plan import make_plans
+
+        policy: Policy = self._policy.policy
+        policy = msgspec.structs.replace(policy, isolation=msgspec.structs.replace(policy.isolation, level=level))
+        rules, folder = policy.environment, os.getcwd()
+        variables = {**launcher.passed(os.environ, rules.allow, rules.deny), **rules.set}
+        return make_plans(
+            policy, folder, launcher_env=variables, hidden=launcher.hidden_paths(os.environ, [], folder)
+        )
+
+    # ------------------------------------------------------------ words
+
+    def _say(self, *lines: str) -> None:
+        if self._show:
+            sys.stdout.write("".join(f"{line}\n" for line in lines))
+            sys.stdout.flush()  # before the next fork, and for whoever watches
+
+    def _missing(self) -> Iterator[tuple[str, str]]:
+        """(what, how to get it), each once."""
+        seen = set()
+        for fact in self._facts:
+            if not fact.ok and fact.how not in seen:
+                seen.add(fact.how)
+                yield f"{fact.name}: {fact.saw}", fact.how
+        for trial in self._trials.values():
+            for failure in trial.failures:
+                what = f"level {failure['level']}: {failure['step']}: {failure['error']}"
+                if what not in seen:
+                    seen.add(what)
+                    yield what, str(failure["remedy"])
+
+    def _missing_lines(self) -> Iterator[str]:
+        missing = list(self._missing())
+        yield "What is missing" if missing else "Nothing is missing."
+        for what, how in missing:
+            yield f"  {what}"
+            if how:
+                yield f"    {how}"
+
+
+def _trial_lines(trial: Trial) -> Iterator[str]:
+    if trial.proven:
+        got = f"{trial.level}, " if trial.asked != trial.level else ""
+        yield f"  {got}proven by {len(trial.proofs)} checks, ready in {trial.start_ms:.0f} ms, as {trial.identity}"
+    else:
+        yield f"  not to be had: {trial.problem}"
+        if trial.advice:
+            yield f"  {trial.advice}"
+    for proof in trial.proofs:
+        yield f"    {'ok' if proof['ok'] else 'NO'}  {proof['layer']}: {proof['tried']} -> {proof['saw']}"
+    for note in trial.notes:
+        yield f"    note: {note}"

@@ -1,0 +1,143 @@
+"""What this machine offers to a sandbox: facts that are read or tried, each with what to do where it is missing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import platform
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..confine import landlock, linux
+
+WATCHED = "limits are watched by the front instead"
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One thing that was looked at.
+
+    Attributes:
+        ok: whether it is as good as can be.
+        how: what an operator can do about it; "" when there is nothing to do.
+    """
+
+    name: str
+    tried: str
+    saw: str
+    ok: bool
+    how: str = ""
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def facts() -> list[Fact]:
+    """Everything, in the order of the layers. For a process with one thread: some of it is tried in forks."""
+    return [*_namespaces(), *_landlock(), _seccomp(), _control_groups()]
+
+
+def about() -> str:
+    """The machine in one line."""
+    uid = os.geteuid()
+    who = "root (uid 0)" if uid == 0 else f"uid {uid}"
+    return f"Linux {platform.release()} {platform.machine()}, Python {platform.python_version()} in {sys.prefix}, {who}"
+
+
+def _namespaces() -> list[Fact]:
+    """Tried and not concluded from settings: a filter or a security module may refuse what every setting allows."""
+
+    def user() -> None:
+        linux.unshare(linux.CLONE_NEWUSER)
+
+    def mount() -> None:
+        linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
+        linux.mount(None, "/", None, linux.MS_REC | linux.MS_PRIVATE)
+        linux.mount("none", "/proc/self/fd" if not os.path.isdir("/tmp") else "/tmp", "tmpfs")  # noqa: S108
+
+    found = _attempt(user)
+    limit = _read("/proc/sys/user/max_user_namespaces")
+    how = ""
+    if found:
+        hints = []
+        if limit == "0" or found == "ENOSPC":
+            hints.append("raise sysctl user.max_user_namespaces")
+        if _read("/proc/sys/kernel/unprivileged_userns_clone") == "0":
+            hints.append("set sysctl kernel.unprivileged_userns_clone=1")
+        if _read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1":
+            hints.append("set sysctl kernel.apparmor_restrict_unprivileged_userns=0 or give Python an AppArmor profile")
+        if not hints:
+            hints.append("permit unshare (in a container: in its seccomp profile)")
+        how = f"For the level `full`: {'; '.join(hints)}."
+    saw = f"{found or 'it was allowed'} (max_user_namespaces {limit or 'unknown'})"
+    facts = [Fact("user namespaces", "unshare(CLONE_NEWUSER)", saw, not found, how)]
+    if not found:
+        refused = _attempt(mount)
+        how = "" if not refused else (
+            "For the level `full`: permit mount in user namespaces (an AppArmor or seccomp profile refuses it)."
+        )  # fmt: skip
+        facts.append(Fact("mounts", "mount a tmpfs in a namespace", refused or "it was allowed", not refused, how))
+    return facts
+
+
+def _landlock() -> list[Fact]:
+    abi = landlock.abi()
+    if abi:
+        lost = " ".join(landlock.losses(abi))
+        how = "A newer kernel brings what is missing." if lost else ""
+        return [Fact("Landlock", "ask for the ABI", f"ABI {abi}: {lost}" if lost else f"ABI {abi}", not lost, how)]
+    modules = _read("/sys/kernel/security/lsm")
+    how = "Use Linux 5.13 or newer with Landlock among the boot parameter's modules: lsm=landlock,..."
+    if "landlock" in modules.split(","):
+        how = "The kernel has it, so something hides it: permit the landlock_* calls (a container's seccomp profile)."
+    return [Fact("Landlock", "ask for the ABI", "there is none", False, how)]
+
+
+def _seccomp() -> Fact:
+    actions = _read("/proc/sys/kernel/seccomp/actions_avail").split()
+    wanted = {"kill_process", "errno", "allow", "user_notif"}
+    missing = sorted(wanted - set(actions))
+    how = "Use a kernel with CONFIG_SECCOMP_FILTER, 5.0 or newer." if missing else ""
+    saw = f"lacks {', '.join(missing)}" if missing else ", ".join(actions)
+    return Fact("seccomp", "read the actions that the kernel has", saw, not missing, how)
+
+
+def _control_groups() -> Fact:
+    """A bonus: the memory limit holds without it."""
+    tried = "look for a control group of version 2 that this user may divide"
+    for line in _read("/proc/self/cgroup").splitlines():
+        if line.startswith("0::"):
+            folder = Path("/sys/fs/cgroup" + line[3:])
+            controllers = _read(str(folder / "cgroup.controllers")).split()
+            if not controllers:
+                return Fact("control groups", tried, f"version 2 has no controllers here; {WATCHED}", True)
+            mine = os.access(folder, os.W_OK)
+            saw = f"{folder} has {', '.join(controllers)}, and {'is' if mine else 'is not'} this user's"
+            return Fact("control groups", tried, saw, True)
+    return Fact("control groups", tried, f"there is none; {WATCHED}", True)
+
+
+def _attempt(act: Callable[[], None]) -> str:
+    """Do it in a child; "" when it was allowed, else the errno's name."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            act()
+            os._exit(0)
+        except OSError as error:
+            os._exit(min(error.errno or 255, 255))
+        finally:
+            os._exit(255)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return "" if code == 0 else errno.errorcode.get(code, f"exit code {code}")
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

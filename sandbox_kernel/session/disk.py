@@ -1,0 +1,91 @@
+"""How much the sandbox has written to folders of the host that have no quota of their own.
+
+The notebook's folder, and below level full the scratch folder, are folders of an ordinary file system. How much
+space is gone tells also of what other programs wrote; which files changed tells also of what was in them before. The
+smaller of the two is close to the truth, and the files are only looked at when space is really going.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Sequence
+
+_WORTH_COUNTING = 8 * 1024**2
+_ENTRIES = 20_000
+
+
+class DiskUse:
+    """Bytes that the cells of a session added, deletions taken off.
+
+    What a cell keeps in a file that it has already deleted is not seen.
+
+    Args:
+        folders: that the cells may write to.
+    """
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._folders = [folder for folder in folders if folder and os.path.isdir(folder)]
+        self._before = 0
+        self._free: int | None = None
+        self._since = 0.0
+        self._looked: tuple[int, int] = (0, 0)
+
+    def begin(self) -> None:
+        """A cell begins."""
+        self._free, self._since, self._looked = self._free_bytes(), time.time(), (0, 0)
+
+    def end(self) -> None:
+        """The cell has ended."""
+        self._before, self._free = self.used(), None
+
+    def used(self, interest: int = 0) -> int:
+        """Bytes, by all cells so far. Walks the folders, `_ENTRIES` at most, when the disk got much fuller.
+
+        Args:
+            interest: below it the answer may be too large, and nothing is walked.
+        """
+        if self._free is None:
+            return self._before
+        gone = self._free - self._free_bytes()
+        if self._before + gone <= interest:
+            return max(0, self._before + gone)
+        if gone < _WORTH_COUNTING:
+            return max(0, self._before + min(gone, 0))
+        at, changed = self._looked
+        if gone - at > _WORTH_COUNTING:
+            changed = self._changed_bytes()
+            self._looked = (gone, changed)
+        return self._before + min(gone, changed)
+
+    def _free_bytes(self) -> int:
+        seen: dict[int, int] = {}
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                found = os.statvfs(folder)
+                seen[os.stat(folder).st_dev] = found.f_bfree * found.f_frsize
+        return sum(seen.values())
+
+    def _changed_bytes(self) -> int:
+        """Of all files whose content or size changed since the cell began."""
+        total, left, todo = 0, _ENTRIES, list(self._folders)
+        while todo:
+            try:
+                entries = os.scandir(todo.pop())
+            except OSError:
+                continue
+            with entries:
+                for entry in entries:
+                    left -= 1
+                    if left < 0:
+                        return total
+                    with contextlib.suppress(OSError):
+                        if entry.is_dir(follow_symlinks=False):
+                            todo.append(entry.path)
+                            continue
+                        found = entry.stat(follow_symlinks=False)
+                        # (The clock that files are stamped with may be some milliseconds behind.)
+                        if found.st_ctime >= self._since - 0.05:
+                            total += found.st_blocks * 512
+        return total

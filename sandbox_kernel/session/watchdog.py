@@ -1,0 +1,263 @@
+"""Memory, processes, processor time and disk of the whole sandbox, watched from the front.
+
+Limits that the kernel enforces are for one process each (RLIMIT_DATA, RLIMIT_FSIZE) or not for uid 0 (RLIMIT_NPROC);
+shared memory escapes them altogether, and children each get a limit of their own. So the front looks at the whole
+tree, often while a cell runs and rarely otherwise, from timers of its loop: there is no thread.
+
+Control groups would do this better, but are seldom delegated to whoever starts a notebook; they are not used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from ..errors import DiskLimit, LimitReached, MemoryLimit, ProcessLimit, TimeLimit
+from ..policy import Limits
+from .disk import DiskUse
+from .proctree import ProcessTree, Usage
+
+CELL_S = 0.05  # between two looks while a cell runs
+IDLE_S = 0.1  # between cells: threads and tasks that a cell left behind can take memory, too
+NEAR_S = 0.02  # never longer than that when memory is nearly used up
+SHORTEST_S = 0.005
+# A look may take this share of a core (256 processes: 3 ms), but the pause is never longer than that.
+_SHARE = 1 / 50
+_LONGEST_S = 0.25
+# What is taken between two looks is not seen, so the limit is acted on a little early, and looks come faster as it is
+# approached: as if the next bytes came at this rate (a fill from C was seen at 3 GB/s).
+_EARLY = 15 / 16
+_FASTEST_BYTES_S = 4e9  # the disk's cache takes them as fast as memory does
+# Forks of a small process that two cores were seen to make, twice.
+_FASTEST_TASKS_S = 10_000.0
+# The exact count walks page tables: 20 ms for some hundred MB.
+_RECOUNT_S = 0.25
+_DISK_BYTES = 896 * 1024**2  # for a policy that does not say
+# A cell that has written so much more than it may is killed, not interrupted.
+_DISK_EXCESS = 17 / 16
+MEMORY_FOLDERS = ("/tmp", "/dev/shm", "/home/sandbox")  # noqa: S108 - inside the sandbox
+
+
+class Watchdog:
+    """Watches one sandbox from its zygote's start to its end.
+
+    Args:
+        limits: of the policy.
+        on_breach: called with the error, and whether the cell may be ended gently (else all is killed at once).
+            Called once for a gentle end and once for a kill; then nothing is reported until the next cell or worker.
+
+    Attributes:
+        usage: what the last look saw.
+        memory: what the sandbox held then, in bytes; shared pages may be counted more than once while it is far
+            below the limit.
+        peak: the largest `memory` since the cell began.
+        written: to the host's disk, in bytes; may be too large while it is below the limit.
+    """
+
+    def __init__(self, limits: Limits, *, on_breach: Callable[[LimitReached, bool], None]) -> None:
+        self._limits, self._on_breach = limits, on_breach
+        self._tree: ProcessTree | None = None
+        self._disk = DiskUse(())
+        self._folders: list[int] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._running = False
+        self._told = self._killed = False
+        self._cpu_before: float | None = None
+        self._cpu_used = 0.0
+        self._double = 0  # of the usage: counted more than once, or not memory that can run out
+        self._counted_at = float("-inf")
+        self._count_cost_s = 0.0
+        self._unbounded_forks = False
+        self._renewed = False
+        self._left = 0  # bytes in files when the worker was forked
+        self.usage = Usage(0, 0, 0, 0.0)
+        self.memory = self.peak = self.written = self._written_before = 0
+
+    def start(
+        self, loop: asyncio.AbstractEventLoop, zygote: int, *, folders: Sequence[str] = (), uid: int = -1,
+        memory_folders: Sequence[int] | None = None,
+    ) -> None:  # fmt: skip
+        """Begin to watch; returns at once.
+
+        Args:
+            zygote: its process id.
+            folders: of the host, that the cells may write to.
+            uid: of the workers; for 0 the kernel does not bound the processes.
+            memory_folders: descriptors of the sandbox's folders that are kept in memory; closed here in the end.
+                None: they are looked for through /proc, which only a front that runs as root may do.
+        """
+        self._loop = loop
+        self._tree = ProcessTree(zygote)
+        self._disk = DiskUse(folders)
+        self._unbounded_forks = uid == 0
+        self._folders = list(memory_folders) if memory_folders is not None else _open_folders(zygote)
+        self._arm(IDLE_S)
+
+    def close(self) -> None:
+        """Stop; idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._tree = None
+        for fd in self._folders:
+            os.close(fd)
+        self._folders = []
+
+    def cell_began(self) -> None:
+        """A cell was sent to the worker."""
+        self._running, self._told = True, False
+        self._cpu_before, self._cpu_used, self.peak = None, 0.0, 0
+        if self._tree is None:
+            return
+        if self._limits.cell_cpu:
+            self.usage = self._tree.look()
+            self._cpu_before = self.usage.cpu_s
+        if disk_limit(self._limits):
+            # A session that is over its limit may still run cells that write nothing, to make room.
+            self._written_before = self._disk.used()
+            self._disk.begin()
+        self._arm(CELL_S)
+
+    def cell_ended(self) -> None:
+        """The cell replied or was lost."""
+        if self._running and self._tree is not None:
+            if disk_limit(self._limits):
+                self._disk.end()
+            self._arm(IDLE_S)
+        self._running = False
+
+    def last_look(self) -> LimitReached | None:
+        """The error for a cell that has just replied, but was over the disk's limit before anybody looked."""
+        allowed = disk_limit(self._limits)
+        if not allowed or not self._running:
+            return None
+        self.written = self._disk.used(allowed)
+        return DiskLimit(self.written, allowed) if self.written > max(allowed, self._written_before) else None
+
+    def renewed(self) -> None:
+        """The worker was replaced."""
+        self._told = self._killed = False
+        self._renewed = True
+        self._double = 0
+
+    # ------------------------------------------------------------ looking
+
+    def _arm(self, delay_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(delay_s, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if self._tree is None:
+            return
+        began = time.perf_counter()
+        self.usage = self._tree.look()
+        error, gently = self._judge(began)
+        # (A recount spares the processor by its own rule.)
+        recounted_s = self._count_cost_s if self._counted_at == began else 0.0
+        pause_s = self._pause(time.perf_counter() - began - recounted_s)
+        if error is not None and not self._killed and not (gently and self._told):
+            self._told = True
+            self._killed = not gently
+            self._on_breach(error, gently)
+            if isinstance(error, ProcessLimit) and self._tree is not None:
+                # The zygote hunts them all down, but a bomb goes off while it is being woken.
+                self._tree.strike()
+        if self._tree is not None:
+            self._arm(pause_s)
+
+    def _judge(self, now: float) -> tuple[LimitReached | None, bool]:
+        limits = self._limits
+        if self.usage.tasks > limits.processes:
+            return ProcessLimit(self.usage.tasks, limits.processes), False
+        files = self._countable(self._files())
+        if self._memory(now, files) > limits.memory * _EARLY:
+            return MemoryLimit(self.memory, limits.memory, files=files, processes=self.usage.processes), False
+        if self._running:
+            if limits.cell_cpu and self._cell_cpu() > limits.cell_cpu:
+                return TimeLimit(self._cpu_used, limits.cell_cpu, rule="limits.cell_cpu"), True
+            allowed = disk_limit(limits)
+            self.written = self._disk.used(allowed) if allowed else 0
+            if self.written > max(allowed, self._written_before) > 0:
+                return DiskLimit(self.written, allowed), self.written < allowed * _DISK_EXCESS
+        return None, False
+
+    def _memory(self, now: float, files: int) -> int:
+        """Bytes in use. They are counted exactly once they may be too many, and again when that may have changed."""
+        assert self._tree is not None  # noqa: S101
+        allowed = self._limits.memory * _EARLY
+        most = self.usage.memory + files
+        if most <= allowed:
+            self._double = 0
+        total = most - self._double
+        due = now - self._counted_at > max(_RECOUNT_S, self._count_cost_s / _SHARE)
+        if most > allowed and (due or total > allowed):
+            begun = time.perf_counter()
+            total = self._tree.held() + files
+            self._double = most - total
+            self._counted_at, self._count_cost_s = now, time.perf_counter() - begun
+        self.memory = max(0, total)
+        self.peak = max(self.peak, self.memory)
+        return self.memory
+
+    def _files(self) -> int:
+        used = 0
+        for fd in self._folders:
+            with contextlib.suppress(OSError):
+                found = os.fstatvfs(fd)
+                used += (found.f_blocks - found.f_bfree) * found.f_frsize
+        return used
+
+    def _countable(self, files: int) -> int:
+        """What a dead worker left in files outlives it: were it enough for a breach, each new one would be killed."""
+        if self._renewed:
+            self._left, self._renewed = files, False
+        half = self._limits.memory // 2
+        return files if files <= half else max(half, files - self._left)
+
+    def _cell_cpu(self) -> float:
+        """Of the cell's whole tree, the dead included.
+
+        A process that ends moves its time to whoever waits for it, in the end to the zygote; only children whose
+        parent ignores SIGCHLD are lost with what they used since the last look. So the total never falls by much,
+        and what it falls is not given back.
+        """
+        if self._cpu_before is not None:
+            self._cpu_used += max(0.0, self.usage.cpu_s - self._cpu_before)
+        self._cpu_before = self.usage.cpu_s
+        return self._cpu_used
+
+    def _pause(self, cost_s: float) -> float:
+        pause, shortest = (CELL_S, SHORTEST_S) if self._running else (IDLE_S, NEAR_S)
+        left = self._limits.memory * _EARLY - self.memory
+        if self._running and (allowed := disk_limit(self._limits)):
+            left = min(left, allowed - self.written)
+        wanted = left / (2 * _FASTEST_BYTES_S)
+        if self._unbounded_forks:
+            wanted = min(wanted, (self._limits.processes - self.usage.tasks) / (2 * _FASTEST_TASKS_S))
+        if wanted >= pause:
+            return max(pause, min(cost_s / _SHARE, _LONGEST_S))
+        return max(wanted, shortest, min(cost_s / _SHARE, NEAR_S))
+
+
+def disk_limit(limits: Limits) -> int:
+    """Bytes that the session may add to the host's disk; 0: no limit."""
+    return int(getattr(limits, "disk", _DISK_BYTES))
+
+
+def _open_folders(zygote: int) -> list[int]:
+    """The sandbox's own folders that are kept in memory; empty where they may not be seen."""
+    found = []
+    for path in MEMORY_FOLDERS:
+        with contextlib.suppress(OSError):
+            fd = os.open(f"/proc/{zygote}/root{path}", os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            outside = os.stat(path) if os.path.exists(path) else None
+            if outside is not None and outside.st_dev == os.fstat(fd).st_dev:
+                os.close(fd)  # the host's own: there is no private one at this level
+            else:
+                found.append(fd)
+    return found

@@ -1,0 +1,40 @@
+"""Every attempt of the table: it succeeds without layers, and comes to the expected end with them."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+from .attempt import Attempt, Open
+from .conftest import LEVELS, UIDS, Stages, lacking
+from .table import ATTEMPTS
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="the attempts use system-call numbers of x86-64")
+
+_possible: dict[tuple[str, int], tuple[bool, str, str]] = {}
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(ATTEMPTS) >= 100
+
+
+@pytest.mark.parametrize("attempt", ATTEMPTS.values(), ids=list(ATTEMPTS))
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("uid", UIDS)
+def test_attempt(stages: Stages, uid: int, level: str, attempt: Attempt) -> None:
+    for need in attempt.needs:
+        if lacking(need, uid):
+            pytest.skip(f"not possible here even without a layer: {need}")
+    stage = stages(uid, level, attempt.stage)
+    assert stage.started["level"] == level
+    if (attempt.id, uid) not in _possible:
+        _possible[attempt.id, uid] = tuple(stage("run", attempt.id, False))
+    without, out, error = _possible[attempt.id, uid]
+    assert without, f"it must succeed without layers: {error or out}"
+    succeeded, out, error = stage("run", attempt.id, True)
+    answer = attempt.answer(level)
+    if isinstance(answer, Open):
+        assert succeeded, f"{level} stops it now; say by which layer ({error})"
+    else:
+        assert not succeeded, f"{level}: {answer} did not stop it: {out}"

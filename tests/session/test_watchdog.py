@@ -1,0 +1,284 @@
+"""The watchdog on trees that are made up, and on a real process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from sandbox_kernel.errors import DiskLimit, LimitReached, MemoryLimit, ProcessLimit, TimeLimit
+from sandbox_kernel.policy import Limits
+from sandbox_kernel.session import watchdog
+from sandbox_kernel.session.proctree import Usage
+from sandbox_kernel.session.watchdog import Watchdog
+
+MIB = 1024**2
+
+
+@dataclass
+class Tree:
+    """Says what the test wants."""
+
+    usage: Usage = field(default_factory=lambda: Usage(1, 1, 50 * MIB, 0.0))
+    really: int = 50 * MIB
+    looks: int = 0
+    counts: int = 0
+    cost_s: float = 0.0
+    struck: bool = False
+
+    def look(self) -> Usage:
+        self.looks += 1
+        return self.usage
+
+    def held(self) -> int:
+        self.counts += 1
+        time.sleep(self.cost_s)
+        return self.really
+
+    def strike(self) -> None:
+        self.struck = True
+
+
+@dataclass
+class Setting:
+    tree: Tree
+    dog: Watchdog
+    told: list[tuple[LimitReached, bool]] = field(default_factory=list)
+
+    def run(self, seconds: float, first: Callable[[], None] = lambda: None) -> None:
+        async def main() -> None:
+            self.dog.start(asyncio.get_running_loop(), 1, memory_folders=[])
+            first()
+            await asyncio.sleep(seconds)
+            self.dog.close()
+
+        asyncio.run(main())
+
+
+@pytest.fixture
+def setting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Limits], Setting]:
+    def make(limits: Limits) -> Setting:
+        tree = Tree()
+        monkeypatch.setattr(watchdog, "ProcessTree", lambda _pid: tree)
+        told: list[tuple[LimitReached, bool]] = []
+        dog = Watchdog(limits, on_breach=lambda error, gently: told.append((error, gently)))
+        return Setting(tree, dog, told)
+
+    return make
+
+
+Make = Callable[[Limits], Setting]
+
+
+def test_it_looks_often_while_a_cell_runs_and_rarely_otherwise(setting: Make) -> None:
+    made = setting(Limits())
+    made.run(0.6, made.dog.cell_began)
+    assert 8 <= made.tree.looks <= 13
+    made.tree.looks = 0
+    made.dog.cell_ended()
+    made.run(0.6)
+    assert 3 <= made.tree.looks <= 7
+
+
+def test_too_much_memory_kills_once(setting: Make) -> None:
+    made = setting(Limits(memory=100 * MIB))
+    made.tree.usage, made.tree.really = Usage(4, 4, 300 * MIB, 0.0), 120 * MIB
+    made.run(0.3, made.dog.cell_began)
+    ((error, gently),) = made.told
+    assert isinstance(error, MemoryLimit) and not gently
+    assert "120 MiB of memory in 4 processes" in str(error) and "limits.memory = 100 MiB" in str(error)
+
+
+def test_pages_that_are_shared_do_not_kill(setting: Make) -> None:
+    made = setting(Limits(memory=100 * MIB))
+    made.tree.usage, made.tree.really = Usage(8, 8, 500 * MIB, 0.0), 80 * MIB
+    made.run(1.0, made.dog.cell_began)
+    assert not made.told
+    assert made.dog.memory == 80 * MIB
+    assert made.tree.counts <= 6, "the exact count is dear"
+
+
+def test_far_from_the_limit_nothing_is_counted_exactly(setting: Make) -> None:
+    made = setting(Limits(memory=1000 * MIB))
+    made.run(0.3, made.dog.cell_began)
+    assert made.tree.counts == 0
+
+
+def test_memory_counts_between_cells_too(setting: Make) -> None:
+    made = setting(Limits(memory=100 * MIB))
+    made.tree.usage, made.tree.really = Usage(1, 1, 300 * MIB, 0.0), 300 * MIB
+    made.run(1.2)
+    assert len(made.told) == 1
+
+
+def test_too_many_tasks_kill(setting: Make) -> None:
+    made = setting(Limits(processes=20))
+    made.tree.usage = Usage(5, 21, MIB, 0.0)
+    made.run(0.2, made.dog.cell_began)
+    ((error, gently),) = made.told
+    assert isinstance(error, ProcessLimit) and not gently and "limits.processes = 20" in str(error)
+    assert made.tree.struck
+
+
+def test_pages_that_are_no_longer_shared_are_noticed_at_once(setting: Make) -> None:
+    made = setting(Limits(memory=100 * MIB))
+    made.tree.usage, made.tree.really, made.tree.cost_s = Usage(4, 4, 400 * MIB, 0.0), 60 * MIB, 0.01
+
+    async def main() -> None:
+        made.dog.start(asyncio.get_running_loop(), 1, memory_folders=[])
+        made.dog.cell_began()
+        await asyncio.sleep(0.15)
+        assert made.tree.counts == 1 and not made.told
+        made.tree.usage, made.tree.really = Usage(4, 4, 460 * MIB, 0.0), 98 * MIB
+        await asyncio.sleep(0.1)
+        made.dog.close()
+
+    asyncio.run(main())
+    assert [type(error) for error, _ in made.told] == [MemoryLimit]
+
+
+def test_processor_time_is_that_of_the_cell(setting: Make) -> None:
+    made = setting(Limits(cell_cpu=1.0))
+    made.tree.usage = Usage(1, 1, MIB, 500.0)
+    made.run(0.2, made.dog.cell_began)
+    assert not made.told
+
+    def burn() -> None:
+        made.dog.cell_began()
+        made.tree.usage = Usage(1, 1, MIB, 501.5)
+
+    made.run(0.2, burn)
+    ((error, gently),) = made.told
+    assert isinstance(error, TimeLimit) and gently
+    assert "1.5 s of processor time" in str(error) and "limits.cell_cpu = 1 s" in str(error)
+
+
+def test_time_that_vanishes_with_a_process_is_not_given_back(setting: Make) -> None:
+    made = setting(Limits(cell_cpu=1.0))
+
+    async def main() -> None:
+        made.dog.start(asyncio.get_running_loop(), 1, memory_folders=[])
+        made.dog.cell_began()
+        for cpu in (0.6, 0.0, 0.6):
+            made.tree.usage = Usage(1, 1, MIB, cpu)
+            await asyncio.sleep(0.12)
+        made.dog.close()
+
+    asyncio.run(main())
+    assert len(made.told) == 1
+
+
+def test_a_kill_still_comes_after_an_interrupt(setting: Make) -> None:
+    made = setting(Limits(cell_cpu=1.0, memory=100 * MIB))
+
+    async def main() -> None:
+        made.dog.start(asyncio.get_running_loop(), 1, memory_folders=[])
+        made.dog.cell_began()
+        made.tree.usage = Usage(1, 1, MIB, 2.0)
+        await asyncio.sleep(0.12)
+        made.tree.usage, made.tree.really = Usage(1, 1, 300 * MIB, 2.0), 300 * MIB
+        await asyncio.sleep(0.12)
+        made.dog.close()
+
+    asyncio.run(main())
+    assert [type(error) for error, _ in made.told] == [TimeLimit, MemoryLimit]
+
+
+def test_looks_come_faster_near_the_limit(setting: Make) -> None:
+    made = setting(Limits(memory=100 * MIB))
+    made.tree.usage, made.tree.really = Usage(1, 1, 92 * MIB, 0.0), 92 * MIB
+    made.run(0.4, made.dog.cell_began)
+    assert made.tree.looks > 25 and not made.told
+
+
+def test_disk_is_only_charged_to_cells_that_write(setting: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = setting(Limits())
+
+    class Disk:
+        now = 0
+
+        def used(self, interest: int = 0) -> int:
+            return self.now
+
+        def begin(self) -> None: ...
+
+        def end(self) -> None: ...
+
+    disk = Disk()
+    monkeypatch.setattr(watchdog, "DiskUse", lambda _folders: disk)
+    limit = watchdog.disk_limit(Limits())
+
+    def write() -> None:
+        made.dog.cell_began()
+        disk.now = limit + MIB
+
+    made.run(0.2, write)
+    assert [type(error) for error, _ in made.told] == [DiskLimit] and made.told[0][1]
+    made.told.clear()
+    made.dog.cell_ended()
+    made.run(0.2, made.dog.cell_began)
+    assert not made.told, "a cell that makes room must be able to run"
+    disk.now += MIB
+    assert isinstance(made.dog.last_look(), DiskLimit)
+
+
+# ---------------------------------------------------------------- on a real process
+
+
+@pytest.fixture
+def hog() -> Iterator[int]:
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setsid()
+            time.sleep(0.3)
+            kept = []
+            for _ in range(4):
+                if os.fork() == 0:
+                    for _ in range(40):
+                        kept.append(bytearray(b"x") * (8 * MIB))
+                        time.sleep(0.005)
+                    time.sleep(60)
+            time.sleep(60)
+        finally:
+            os._exit(0)
+    yield pid
+    os.killpg(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+
+
+def test_children_are_counted_together(hog: int) -> None:
+    told: list[LimitReached] = []
+
+    async def main() -> None:
+        dog = Watchdog(Limits(memory=700 * MIB), on_breach=lambda error, _gently: told.append(error))
+        dog.start(asyncio.get_running_loop(), hog, memory_folders=[])
+        dog.cell_began()
+        end = time.monotonic() + 8
+        while not told and time.monotonic() < end:
+            await asyncio.sleep(0.01)
+        dog.close()
+
+    asyncio.run(main())
+    assert isinstance(told[0], MemoryLimit)
+    assert told[0].data["used"] < 800 * MIB
+
+
+def test_watching_costs_little(hog: int) -> None:
+    async def main(cell: bool) -> float:
+        dog = Watchdog(Limits(), on_breach=lambda _error, _gently: None)
+        dog.start(asyncio.get_running_loop(), hog, memory_folders=[])
+        if cell:
+            dog.cell_began()
+        began = time.thread_time()
+        await asyncio.sleep(2)
+        dog.close()
+        return (time.thread_time() - began) / 2
+
+    assert asyncio.run(main(cell=True)) < 0.03
+    assert asyncio.run(main(cell=False)) < 0.01
