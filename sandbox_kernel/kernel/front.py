@@ -22,14 +22,13 @@ from jupyter_client.session import Session as JupyterSession
 from zmq.eventloop.zmqstream import ZMQStream
 
 from ..channel.schema import InputRequest
-from ..confine.plan import Plan
-from ..denial_text import PlanFacts, denial_line, file_hint
 from ..errors import SandboxError
 from ..outputs.gate import payloads
 from ..policy import BUILT_IN, Resolved
 from ..report import status_text, traceback_lines
+from ..session.denial_text import PlanFacts, denial_line, file_hint
 from ..session.denials import Denials
-from ..session.session import Interrupted, Session, Zygote
+from ..session.session import Interrupted, Plan, Session, Zygote
 from .history import History
 from .publisher import Publisher
 

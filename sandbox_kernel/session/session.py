@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ..channel import schema
 from ..confine.launch import ZygoteLink as Zygote
+from ..confine.plan import Plan
 from ..errors import LimitReached, ProtocolError, SandboxError, TimeLimit, WorkerLost
 from ..policy import Policy
 from ..report import cut_here, cut_total
@@ -21,7 +22,7 @@ from .limits import MERGE_S, OutputBudget, sent_bytes, short_error, short_reply
 from .supervisor import Interrupted, Supervisor, quiet
 from .watchdog import Watchdog
 
-__all__ = ["Interrupted", "Session", "Sink", "Zygote"]
+__all__ = ["Interrupted", "Plan", "Session", "Sink", "Zygote"]
 
 _REMEMBERED = 1000
 

@@ -17,9 +17,9 @@ from typing import Any, NoReturn
 
 from sandbox_kernel.confine.launch import ZygoteLink, start_zygote
 from sandbox_kernel.confine.plan import make_plans
-from sandbox_kernel.denial_text import PlanFacts, file_hint
 from sandbox_kernel.errors import IsolationUnavailable
 from sandbox_kernel.policy import Policy
+from sandbox_kernel.session.denial_text import PlanFacts, file_hint
 from sandbox_kernel.session.denials import Denials
 
 

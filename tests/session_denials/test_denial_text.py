@@ -11,7 +11,7 @@ import pytest
 from test_launch import LEVELS, UIDS, Front, _front
 
 from sandbox_kernel.confine.seccomp_table import TOLD
-from sandbox_kernel.denial_text import PlanFacts, denial_line, file_hint
+from sandbox_kernel.session.denial_text import PlanFacts, denial_line, file_hint
 from sandbox_kernel.session.denials import KINDS, Denial
 
 NET, LEVEL = "network.mode", "isolation.level"

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .confine.plan import Plan
-    from .session.denials import Denial
+    from ..confine.plan import Plan
+    from .denials import Denial
 
 _NO_POLICY = "no policy allows it"
 _SENTENCES = 3  # in one line
