@@ -35,6 +35,7 @@ from .policy_values import (
     Seconds,
     SecondsOrNone,
     Size,
+    SizeOrNone,
     Values,
     without,
 )  # fmt: skip
@@ -71,6 +72,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         tmp: size of the private ``/tmp``.
         shm: size of the private ``/dev/shm``.
         home: size of the private home folder.
+        disk: what cells may add to the notebook's folder (below ``full``: and to private ones); 0: no limit.
         cell_time: wall time of one cell; 0: no limit.
         cell_cpu: processor time of one cell, all its processes together; 0: no limit.
         output: bytes that one cell may send to its client.
@@ -86,6 +88,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     tmp: Size = 512 * MIB
     shm: Size = 256 * MIB
     home: Size = 64 * MIB
+    disk: SizeOrNone = 896 * MIB
     cell_time: SecondsOrNone = 0.0
     cell_cpu: SecondsOrNone = 0.0
     output: Size = 32 * MIB

@@ -16,6 +16,7 @@ from .quantities import parse_count, parse_seconds, parse_size, show_seconds, sh
 
 # What a key holds; everything below follows from it. Numbers and times are tighter when they are smaller.
 Size = Annotated[int, Meta(extra={"kind": "size"})]
+SizeOrNone = Annotated[int, Meta(extra={"kind": "size", "none": True})]
 Count = Annotated[int, Meta(extra={"kind": "count"})]
 Seconds = Annotated[float, Meta(extra={"kind": "time"})]
 SecondsOrNone = Annotated[float, Meta(extra={"kind": "time", "none": True})]

@@ -94,7 +94,8 @@ class TestValues:
     def test_the_docstring_says_which_keys_can_have_no_limit(self) -> None:
         said = {f"limits.{line.split(':')[0].strip()}" for line in (Policy().limits.__doc__ or "").splitlines()
                 if "0: no limit" in line}  # fmt: skip
-        assert said == {key for key in KEYS if KEYS[key].none} == {"limits.cell_time", "limits.cell_cpu"}
+        assert said == {key for key in KEYS if KEYS[key].none} == {
+            "limits.disk", "limits.cell_time", "limits.cell_cpu"}
 
     @pytest.mark.parametrize("key", [k for k in KEYS if k.startswith("limits.") and not KEYS[k].none])
     def test_every_other_limit_refuses_none(self, key: str) -> None:
@@ -525,7 +526,7 @@ def test_preset_through_a_kernel(start: Start, name: str) -> None:  # noqa: F811
     policy = Policy.load(name)
     found = json.loads(kernel.good(LOOK).stdout)
     descriptors = min(limits.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    assert found["limits"] == [limits.memory, limits.processes, descriptors, limits.file_size]
+    assert found["limits"] == [limits.memory * 7 // 8, limits.processes, descriptors, limits.file_size]
     assert found["sizes"] == [limits.tmp, limits.shm, limits.home]
     assert found["wrote"] is (policy.files.workspace == "read-write")
     assert found["threads"] == policy.environment.set.get("OMP_NUM_THREADS", "")

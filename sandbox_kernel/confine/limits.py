@@ -16,7 +16,8 @@ def planned(limits: Limits) -> tuple[tuple[int, int], ...]:
     """
     return (
         (resource.RLIMIT_CORE, 0),  # a core file would be written by the host, with the worker's memory in it
-        (resource.RLIMIT_DATA, limits.memory),
+        # A little less than the watchdog's limit of all together: one process gets a MemoryError and lives on.
+        (resource.RLIMIT_DATA, limits.memory * 7 // 8),
         (resource.RLIMIT_FSIZE, limits.file_size),
         (resource.RLIMIT_NOFILE, limits.open_files),
         (resource.RLIMIT_MSGQUEUE, 0),

@@ -154,7 +154,7 @@ def _build(
     listen: bool,
 ) -> NoReturn:
     """The builder: lock down and become the zygote, or say what failed."""
-    steps, final, listener = _Steps(), False, -1
+    steps, final, served, listener = _Steps(), False, False, -1
     try:
         linux.set_pdeathsig(0)
         host = namespaces.ids()
@@ -184,6 +184,7 @@ def _build(
         details = {
             "uid": os.getuid(), "gid": os.getgid(), "uid_strategy": plan.identity.strategy,
             "landlock_abi": plan.landlock_abi, "namespaces": namespaces.ids(), "notes": notes,
+            "scratch": plan.scratch,
         }  # fmt: skip
         if "landlock" in plan.layers and plan.landlock_abi < 1:
             steps("landlock")
@@ -207,11 +208,17 @@ def _build(
         report.close()
         ready = {"event": "ready", "level": plan.level, "proofs": proofs,
                  "details": {**details, "timings_ms": steps.spent_ms}}  # fmt: skip
+        # An ordinary user's front cannot open these by /proc, which is the zygote's own and so closed.
+        folders = [os.open(t.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for t in plan.tmpfs]
+        ready["folders"] = [t.path for t in plan.tmpfs]
         if listener >= 0:
-            zygote.send({**ready, "listens": True}, (listener,))
+            zygote.send({**ready, "listens": True}, (*folders, listener))
             os.close(listener)  # no worker may inherit it: who has it can let calls through
         else:
-            zygote.send(ready)
+            zygote.send(ready, tuple(folders))
+        for folder in folders:
+            os.close(folder)
+        served = True
         zygote.serve()
     except BaseException as error:
         if plan.scratch:
@@ -219,6 +226,11 @@ def _build(
         number = error.errno if isinstance(error, OSError) else 0
         text = (error.strerror if isinstance(error, OSError) else str(error)) or repr(error)
         told = {"step": steps.name, "error": text, "errno": number or 0, "final": final}
+        if served:  # nobody listens to the report any more
+            event = {**told, "event": "failed", "level": plan.level, "step": "serve", "pid": os.getpid(), "last": True}
+            event["error"] = f"{text} ({traceback.format_exc()[-1500:]})"
+            with contextlib.suppress(OSError):
+                control.send(json.dumps(event).encode())
         if final or not isinstance(error, (OSError, _ProbeFailed)):
             told["traceback"] = traceback.format_exc()[-4000:]
         with contextlib.suppress(OSError):

@@ -61,7 +61,8 @@ class SandboxedKernel(Kernel):
             self._publish, queued=lambda: self.iopub_socket.backlog, ask=self._ask, lost=lambda _error: None
         )
         self.resolved, self.denials, self._plans = resolved, denials, plans
-        self.sandbox = Session(zygote, resolved.policy, self.publisher)
+        workspace = plans[0].workspace if plans else ""
+        self.sandbox = Session(zygote, resolved.policy, self.publisher, workspace=workspace)
 
     def start(self) -> None:
         """Serve the sockets."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -53,6 +54,7 @@ def _start_sandbox(
         resolved = Resolved.from_json(os.environ.pop(RESOLVED_VARIABLE, ""))
         environment = {**os.environ, **resolved.policy.environment.set}
         plans = make_plans(resolved.policy, os.getcwd(), launcher_env=environment, hidden=hidden)
+        gc.freeze()  # what is imported by now is shared with the sandbox as long as no collection writes to it
         return resolved, start_zygote(plans, entry, denials), plans
     except SandboxError as error:
         return resolved, error, []

@@ -7,7 +7,6 @@ Runs on one asyncio loop and is not safe from other threads. It knows nothing of
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -64,7 +63,7 @@ class Session:
         zygote: the running zygote's link, or the error that says why there is none.
         policy: limits and grace times.
         sink: receives what the worker shows.
-        workspace: the folder that the cells may write to; "" stands for the current one.
+        workspace: the folder that the cells may write to; "" where there is none.
 
     Attributes:
         execution_count: the number that the next cell will have.
@@ -79,7 +78,7 @@ class Session:
         )  # fmt: skip
         self.watchdog = Watchdog(policy.limits, on_breach=self._breach)
         self._budget = OutputBudget(policy.limits)
-        self._workspace = workspace or os.getcwd()
+        self._workspace = workspace
         self._sink = sink
         self._pace_s = MERGE_S
         self._limit: LimitReached | None = None  # that is ending the running cell

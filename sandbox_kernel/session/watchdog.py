@@ -35,7 +35,6 @@ _FASTEST_BYTES_S = 4e9  # the disk's cache takes them as fast as memory does
 _FASTEST_TASKS_S = 10_000.0
 # The exact count walks page tables: 20 ms for some hundred MB.
 _RECOUNT_S = 0.25
-_DISK_BYTES = 896 * 1024**2  # for a policy that does not say
 # A cell that has written so much more than it may is killed, not interrupted.
 _DISK_EXCESS = 17 / 16
 MEMORY_FOLDERS = ("/tmp", "/dev/shm", "/home/sandbox")  # noqa: S108 - inside the sandbox
@@ -246,7 +245,7 @@ class Watchdog:
 
 def disk_limit(limits: Limits) -> int:
     """Bytes that the session may add to the host's disk; 0: no limit."""
-    return int(getattr(limits, "disk", _DISK_BYTES))
+    return limits.disk
 
 
 def _open_folders(zygote: int) -> list[int]:

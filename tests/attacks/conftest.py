@@ -57,6 +57,13 @@ class StageProcess:
         if kind == "protected":
             (work / "deep" / "pkgs").mkdir(parents=True)
             paths.append(str(work / "deep" / "pkgs"))
+        if kind == "home":
+            # What a cell can leave there: links in a circle, names that are no text, and very many of them.
+            (work / ".circle").symlink_to(".circle")
+            (work / ".nowhere").symlink_to("nothing")
+            os.mkfifo(work / ".pipe")
+            for name in (b".\n", b".\xff\xfe", b". a\\040b", *(b".name-%d" % n for n in range(1500))):
+                Path(os.fsdecode(os.path.join(os.fsencode(work), name))).touch()
         for path in (self.folder, *self.folder.rglob("*")):
             os.chown(path, uid, -1, follow_symlinks=False)
         options = {"level": level, "stage": kind, "folder": str(inner), "ordinary": ORDINARY}

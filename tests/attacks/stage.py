@@ -100,7 +100,8 @@ class Stage:
             "limits": {"processes": 60, "memory": "1GiB", "tmp": "16MiB", "home": "4MiB", "shm": "4MiB"},
         }  # fmt: skip
         environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}
-        hidden = (str(world.runtime), str(world.rc)) if world.kind == "hidden" else ()
+        kinds = {"hidden": (str(world.runtime), str(world.rc)), "home": (str(world.workspace),)}
+        hidden = kinds.get(world.kind, ())
         plans = make_plans(
             Policy.from_tables(tables), world.workspace, launcher_env=environment, hidden=hidden
         )

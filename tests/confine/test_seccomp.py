@@ -142,7 +142,7 @@ def test_calls_that_programs_were_seen_to_use_are_allowed(
         sched_getaffinity sched_yield fadvise64 ftruncate epoll_ctl epoll_wait eventfd2 statfs vfork wait4
         waitid pipe2 poll dup dup2 close_range chdir setsid pidfd_open faccessat2 pselect6 getppid getuid
         getgid getegid getpgrp getrusage sigaltstack rt_sigreturn sendto recvfrom getsockname sendmsg
-        recvmsg getsockopt fallocate flock fsync flistxattr rmdir sendfile symlink unlinkat alarm setitimer
+        recvmsg getsockopt flock fsync flistxattr rmdir sendfile symlink unlinkat alarm setitimer
         exit exit_group restart_syscall clock_nanosleep ppoll readv writev fork dup3 getpgid tgkill"""
     for (level, abi), program in programs.items():
         for name in seen.split():
@@ -239,6 +239,7 @@ ARGUMENT_CASES: list[tuple[str, tuple[int, ...], tuple[str, int], str]] = [
     ("utimensat", (3, 0x7F00), LOCAL, "pretend"),
     ("utimensat", (3, HIGH), LOCAL, "pretend"),  # a path at an address whose low half is zero
     ("setxattr", (1,), LOCAL, "ENOTSUP"),
+    ("fallocate", (3, 0, 0, 1 << 30), FULL, "ENOTSUP"),
     ("truncate", (1,), LOCAL, "allow"),
     ("truncate", (1,), LOCAL_1, "EPERM"),
     ("openat", (3, 1, os.O_RDONLY | os.O_TRUNC), LOCAL_1, "EPERM"),
