@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sandbox_kernel.audit import AuditError, AuditLog, Verdict, read_key, verify
 from sandbox_kernel.cli import audit as command
-from sandbox_kernel.kernel.audit import AuditError, AuditLog, Verdict, read_key, verify
 
 
 def _write(path: Path, cells: int = 5, close: bool = True) -> AuditLog:

@@ -38,10 +38,12 @@ ARROWS = {
     "outputs": {"errors"},
     "worker": {"errors", "channel", "frames"},
     "session": {"errors", "policy", "report", "confine", "channel", "frames"},
-    "kernel": {"errors", "launcher", "policy", "report", "session", "outputs", "channel", "frames"},
+    "kernel": {"errors", "audit", "launcher", "policy", "report", "session", "outputs", "channel", "frames"},
     # The one place where both sides meet: it forks the worker's code into the sandbox.
     "kernel.launch": {"errors", "policy", "report", "confine", "worker", "session"},
+    "audit": {"errors"},
     "cli": {"errors", "launcher", "policy", "policy_layers", "report"},
+    "cli.audit": {"audit"},
     "cli.host": {"confine"},
     "cli.trials": {"errors", "confine", "session"},
     "cli.doctor": {"errors", "launcher", "policy", "confine"},

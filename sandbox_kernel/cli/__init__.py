@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import SandboxError
-from . import doctor, install, policy, run
+from . import audit, doctor, install, policy, run
 from .stop import Stop
 
 DESCRIPTION = """\
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run, install, doctor, policy):
+    for command in (run, install, doctor, policy, audit):
         command.add_command(commands)
     args = parser.parse_args(argv)
     try:

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ..kernel.audit import AuditError, read_key, verify
+from ..audit import AuditError, read_key, verify
 from .stop import Stop
 
 DESCRIPTION = """\

@@ -24,11 +24,10 @@ from zmq.eventloop.zmqstream import ZMQStream
 from ..channel.schema import InputRequest
 from ..errors import SandboxError
 from ..outputs.gate import payloads
-from ..policy import BUILT_IN, Resolved
-from ..report import status_text, traceback_lines
-from ..session.denial_text import PlanFacts, denial_line, file_hint
+from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
+from . import cell
 from .history import History
 from .publisher import Publisher
 
@@ -63,6 +62,8 @@ class SandboxedKernel(Kernel):
         self.resolved, self.denials, self._plans = resolved, denials, plans
         workspace = plans[0].workspace if plans else ""
         self.sandbox = Session(zygote, resolved.policy, self.publisher, workspace=workspace)
+        seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
+        self.audit = cell.Audit(resolved.policy.audit.file, seen)
 
     def start(self) -> None:
         """Serve the sockets."""
@@ -164,38 +165,31 @@ class SandboxedKernel(Kernel):
         """Run a cell in the worker."""
         parent = self.get_parent("shell")
         self.publisher.remember(parent)
-        line = self.execution_count
-        keep = store_history and not silent
+        self._ident = self._parent_ident["shell"]
+        line, keep, began = self.execution_count, store_history and not silent, self._loop.time()
         if keep:
             self.history.store(line, code)
-        magic = code.strip().split()
-        status = magic if magic[:1] == ["%sandbox"] and "\n" not in code.strip() else None
+        request_id = parent["header"]["msg_id"]
+        magic = code.strip().split() if "\n" not in code.strip() else []
+        asks_status = magic[:1] == ["%sandbox"]
         self.publisher.take_result()
+        self.denials.take()  # what came between the cells: of threads, comm messages, completions
         content = {
-            "code": "pass" if status else code, "silent": silent, "store_history": store_history,
+            "code": "pass" if asks_status else code, "silent": silent, "store_history": store_history,
             "user_expressions": user_expressions or {}, "allow_stdin": allow_stdin,
         }  # fmt: skip
-        request_id = parent["header"]["msg_id"]
-        self._ident = self._parent_ident["shell"]
-        self.denials.take()  # what came between the cells: of threads, comm messages, completions
-        try:
-            reply = await self._ask_worker("execute", content, metadata=cell_meta or {})
-        except Interrupted as error:
-            reply = self._error_reply("KeyboardInterrupt", str(error))
-            self._publish("error", _only_error(reply), parent, {}, [])
-        except SandboxError as error:
-            reply = self._error_reply(type(error).__name__, error.explain())
-            if not silent:
-                self._publish("error", _only_error(reply), parent, {}, [])
-        finally:
-            self._asked = None
-        for line_of_text in self._explanations(reply):
-            if not silent:
-                self.publisher.stream(request_id, "stderr", line_of_text + "\n")
-                self.publisher.flush()
-        if status:
-            self.publisher.stream(request_id, "stdout", self._status(status[1:]))
-            self.publisher.flush()
+        reply, error = await self._run_cell(content, cell_meta or {})
+        denials = self.denials.take()
+        if error is not None and not silent:
+            self._publish("error", cell.error_content(reply), parent, {}, [])
+        said = cell.explanations(self.sandbox, self._plans, denials, reply)
+        if said and not silent:
+            self.publisher.stream(request_id, "stderr", said)
+        if asks_status:
+            self.publisher.stream(request_id, "stdout", cell.status(self.sandbox, self.resolved, magic[1:]))
+        self.publisher.flush()
+        self.audit.note(request_id, code, reply, error=error, level=self.sandbox.supervisor.level, denials=denials,
+                        seconds=self._loop.time() - began)  # fmt: skip
         reply["payload"] = payloads(reply.get("payload", []))
         shown = self.publisher.take_result()
         if keep and shown is not None:
@@ -203,6 +197,21 @@ class SandboxedKernel(Kernel):
         if any(p["source"] == "ask_exit" and not p.get("keepkernel") for p in reply["payload"]):
             self._loop.call_later(0.1, self._exit)
         return reply
+
+    async def _run_cell(
+        self, content: Mapping[str, Any], metadata: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], SandboxError | None]:
+        """The reply, and the error when it is the sandbox that says it."""
+        error: SandboxError | None = self.audit.refusal()
+        try:
+            if error is None:
+                return await self._ask_worker("execute", content, metadata=metadata), None
+        except SandboxError as caught:
+            error = caught
+        finally:
+            self._asked = None
+        said = ("KeyboardInterrupt", str(error)) if isinstance(error, Interrupted) else error
+        return cell.error_reply(said, self.execution_count), error
 
     async def do_complete(self, code: str, cursor_pos: int) -> dict[str, Any]:
         """Complete in the worker."""
@@ -244,33 +253,9 @@ class SandboxedKernel(Kernel):
         parent = self.get_parent("shell")
         self.publisher.remember(parent)
         header = parent["header"]
-        fields = {"header": _plain(header), "metadata": _plain(metadata or {}), "content": content}
+        plain = cell.plain_header
+        fields = {"header": plain(header), "metadata": plain(metadata or {}), "content": content}
         return await self.sandbox.request(op, header["msg_id"], fields, buffers)
-
-    def _explanations(self, reply: Mapping[str, Any]) -> list[str]:
-        """What the sandbox refused to the cell that just ended, in words."""
-        box = self.sandbox.supervisor
-        facts = PlanFacts.in_force(self._plans, box.level, box.details)
-        found = [denial_line(self.denials.take())]
-        if reply.get("status") == "error" and facts is not None:
-            found.append(file_hint(str(reply.get("ename")), str(reply.get("evalue")), facts))
-        return [text for text in found if text]
-
-    def _error_reply(self, name: str, text: str) -> dict[str, Any]:
-        return {
-            "status": "error", "ename": name, "evalue": text, "traceback": traceback_lines(name, text),
-            "execution_count": max(self.execution_count - 1, 0), "user_expressions": {}, "payload": [],
-        }  # fmt: skip
-
-    def _status(self, words: list[str]) -> str:
-        if words not in ([], ["status"]):
-            return "%sandbox takes no arguments yet: it prints the isolation level and what each probe saw.\n"
-        box = self.sandbox.supervisor
-        if box.failed is not None:
-            return f"There is no sandbox, so no cell is run. {box.failed.explain()}\n"
-        rows = [(key, value if origin == BUILT_IN else f"{value}  ({origin})")
-                for key, value, origin in self.resolved.rows()]  # fmt: skip
-        return status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
 
     # ------------------------------------------------------------ comms
 
@@ -283,7 +268,8 @@ class SandboxedKernel(Kernel):
             self.publisher.comms.pop(str(comm_id), None)
         self.publisher.remember(parent)
         header = parent["header"]
-        fields = {"msg_type": kind, "header": _plain(header), "metadata": _plain(parent.get("metadata") or {}),
+        plain = cell.plain_header
+        fields = {"msg_type": kind, "header": plain(header), "metadata": plain(parent.get("metadata") or {}),
                   "content": content}  # fmt: skip
         try:
             await self.sandbox.request("comm", header["msg_id"], fields, parent.get("buffers", ()))
@@ -337,15 +323,19 @@ class SandboxedKernel(Kernel):
         """End the worker and everything it started (called on the control thread)."""
         ended = asyncio.run_coroutine_threadsafe(self.sandbox.shutdown(restart, _SOFT_EXIT_S), self._loop)
         await asyncio.wrap_future(ended)
-        self._loop.call_soon_threadsafe(self.history.close)
+        self._loop.call_soon_threadsafe(self._close_files)
         return {"status": "ok", "restart": restart}
+
+    def _close_files(self) -> None:
+        self.history.close()
+        self.audit.close()
 
     def _exit(self) -> None:
         """The cell asked the kernel to end (``exit``, ``quit``)."""
 
         async def leave() -> None:
             await self.sandbox.shutdown(False, _SOFT_EXIT_S)
-            self.history.close()
+            self._close_files()
             self.io_loop.stop()
 
         self._leaving = self._loop.create_task(leave())
@@ -381,12 +371,3 @@ class SandboxedKernel(Kernel):
         if not value and name == "memory_full_info":
             value = super().get_process_metric_value(process, "memory_info", "rss")
         return value
-
-
-def _only_error(reply: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: reply[name] for name in ("ename", "evalue", "traceback")}
-
-
-def _plain(header: Mapping[str, Any]) -> dict[str, Any]:
-    """A header for the worker: dates as text."""
-    return {k: v.isoformat() if hasattr(v, "isoformat") else v for k, v in header.items()}

@@ -37,6 +37,7 @@ class Kernel:
     """A kernel and its client, sandboxed or stock."""
 
     temporary = ""  # a file in its private folder
+    stuck = False  # it did not answer once
 
     def __init__(self, folder: Path, level: str, name: str) -> None:
         specs = folder / "kernels"
@@ -63,6 +64,7 @@ class Kernel:
 
     def run(self, code: str, timeout: float = ANSWER_S) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         """The reply, and all messages on IOPub up to idle."""
+        self.stuck = True
         messages: list[dict[str, Any]] = []
         msg_id = self.client.execute(code, allow_stdin=False)
         deadline = time.monotonic() + timeout
@@ -75,6 +77,7 @@ class Kernel:
         while True:
             reply = self.client.get_shell_msg(timeout=max(0.01, deadline - time.monotonic()))
             if reply["parent_header"].get("msg_id") == msg_id:
+                self.stuck = False
                 return reply["content"], messages
 
     def more(self, for_s: float = 0.1) -> list[dict[str, Any]]:
@@ -131,10 +134,20 @@ def sibling(folder: Path) -> Iterator[Kernel]:
 
 
 @pytest.fixture(scope="module", params=LEVELS)
-def boxed(request: pytest.FixtureRequest, folder: Path) -> Iterator[Kernel]:
-    kernel = Kernel(folder, request.param, request.param.replace("+", "-"))
-    yield kernel
-    kernel.end()
+def kernels(request: pytest.FixtureRequest) -> Iterator[tuple[str, list[Kernel]]]:
+    """The level, and its kernels: one, and a further one after each that was brought to a halt."""
+    made: list[Kernel] = []
+    yield request.param, made
+    for kernel in made:
+        kernel.end()
+
+
+@pytest.fixture
+def boxed(kernels: tuple[str, list[Kernel]], folder: Path) -> Kernel:
+    level, made = kernels
+    if not made or made[-1].stuck or not made[-1].manager.is_alive():
+        made.append(Kernel(folder, level, f"{level.replace('+', '-')}-{len(made)}"))
+    return made[-1]
 
 
 def _text(messages: list[dict[str, Any]]) -> str:

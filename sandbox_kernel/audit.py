@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from ..errors import PolicyRefusal
+from .errors import PolicyRefusal
 
 KEY_BYTES = 32
 _MAC_CHARS = 64
