@@ -50,12 +50,15 @@ class Bounds:
         buffers: how many raw buffers.
         frame_bytes: of JSON and buffers together.
         depth: how deep arrays and objects may be nested in the JSON part.
+        containers: how many arrays and objects the JSON part may have (brackets in its strings are counted too).
+            Three bytes of text, ``[],``, are 64 bytes of memory once they are read.
     """
 
     json_bytes: int = 32 * MIB
     buffers: int = 256
     frame_bytes: int = 256 * MIB
     depth: int = 64
+    containers: int = 1_000_000
 
 
 DEFAULT_BOUNDS = Bounds()
@@ -147,6 +150,8 @@ def check(text: bytes, buffers: Sequence[memoryview], bounds: Bounds = DEFAULT_B
         raise FrameTooLarge(f"the message is {total:,} bytes long and may have {bounds.frame_bytes:,}")
     if deeper_than(text, bounds.depth):
         raise FrameTooLarge(f"the message is nested deeper than {bounds.depth} levels")
+    if text.count(b"[") + text.count(b"{") > bounds.containers:
+        raise FrameTooLarge(f"the message has more than {bounds.containers:,} lists and objects")
 
 
 def split(text: bytes, buffers: Sequence[Bytes] = ()) -> Iterator[bytes]:
@@ -270,6 +275,8 @@ class Assembler:
         return 1 + _HEAD.size + 4 * int(count)
 
     def _frame(self, text: bytes, buffers: list[memoryview]) -> Frame:
+        if text.count(b"[") + text.count(b"{") > self.bounds.containers:
+            raise ProtocolError("a frame with too many lists and objects")
         if deeper_than(text, self.bounds.depth):
             raise ProtocolError("a frame whose JSON part is nested too deep")
         return Frame(text, buffers)

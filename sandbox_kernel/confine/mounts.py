@@ -113,7 +113,7 @@ def expected(plan: Plan) -> dict[str, frozenset[str]]:
         options = {"nosuid", "nodev"} | (set() if bind.execute else {"noexec"})
         wanted[bind.path] = options | (set() if bind.writable else {"ro"})
     for path in plan.hidden:
-        if os.path.lexists(path):
+        if os.path.exists(path):
             wanted[path] = frozen if os.path.isdir(path) else {"ro", "nosuid", "noexec"}
     for name in PROC_MASKED:
         if os.path.lexists(f"/proc/{name}"):
@@ -196,8 +196,8 @@ def _furnish(plan: Plan, trees: dict[str, int], devices: list[tuple[str, int]], 
         path = thing if isinstance(thing, str) else thing.path
         step(f"show {path}")
         if isinstance(thing, str):
-            if not os.path.lexists(path[1:]):
-                continue  # it was removed since the plan was made
+            if not os.path.exists(path[1:]):
+                continue  # it was removed since the plan was made, or is a link that leads in a circle
             if not os.path.isdir(path[1:]):
                 linux.mount("dev/null", path[1:], None, linux.MS_BIND)
             else:

@@ -124,6 +124,40 @@ def interpreter(notes: list[str], home: str) -> list[str]:
     return paths
 
 
+def import_trap(workspace: str, links: Iterable[tuple[str, str]], code: Iterable[str]) -> str:
+    """What of the import path a cell could replace by a folder of its own, else "".
+
+    That is an entry which does not exist yet, or a link on the way to one, in the workspace and not in a part of
+    it that is read-only anyway. The next kernel would import it outside of any sandbox.
+    """
+    code = tuple(code)
+    entries: list[str] = [*sys.path, *filter(None, [sys.pycache_prefix])]
+    for entry in entries:
+        if os.path.isabs(entry):
+            while not os.path.lexists(entry):
+                entry = os.path.dirname(entry)
+            met, real = links_along(entry)
+            missing = real != "/" and not any(inside(real, c) for c in code)
+            if missing and inside(real, workspace):
+                return entry
+            links = (*links, *met)
+    for path, _ in links:
+        if inside(path, workspace) and path != workspace and not any(inside(path, c) for c in code):
+            return path
+    return ""
+
+
+def above(workspace: str, places: Iterable[str]) -> list[str]:
+    """The folders between the workspace and ``places`` in it, both ends left out."""
+    found = set()
+    for place in places:
+        parent = os.path.dirname(place)
+        while inside(parent, workspace) and parent != workspace:
+            found.add(parent)
+            parent = os.path.dirname(parent)
+    return sorted(found)
+
+
 def visible_workspace(real: str, hidden: set[str], notes: list[str]) -> str:
     """The workspace if it may be shown, else ""."""
     machine = any(inside(m, real) for m in MACHINE)

@@ -26,8 +26,10 @@ from .paths import (
     PROC_SELF_READ,
     SECRET_NAMES,
     SYSTEM,
+    above,
     existing,
     home_of,
+    import_trap,
     inside,
     interpreter,
     links_along,
@@ -81,6 +83,7 @@ class Bind:
     writable: bool = False
     execute: bool = False
     mapped: Literal["", "try", "must"] = ""
+    pin: bool = False  # shown as it is; a folder with a mount on it can be neither moved nor removed
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +273,10 @@ def _assemble(
     if workspace in code:
         writable = False
         notes.append("The workspace is on the kernel's own import path, so it is read-only.")
+    elif writable and (trap := import_trap(workspace, links, code)):
+        writable = False
+        notes.append(f"{trap} is on the kernel's own import path and could be put there by a cell, so the workspace "
+                     "is read-only.")
     if workspace and (real in hide or inside(home, workspace)):
         for folder in {real} & hide | ({home} if inside(home, workspace) else set()):
             with os.scandir(folder) as entries:
@@ -285,6 +292,9 @@ def _assemble(
     binds = {p: Bind(p) for p in etc} | {p: Bind(p, mapped=_mapped(p, who)) for p in data}
     if workspace:
         binds[workspace] = Bind(workspace, writable, mapped=_mapped(workspace, who, must=writable))
+        if writable:
+            binds |= {p: Bind(p, True, mapped=binds[workspace].mapped, pin=True)
+                      for p in above(workspace, hide | protected) if p not in binds}
     for path in code:
         binds[path] = Bind(path, workspace == path and writable, True, mapped=_mapped(path, who))
     binds |= {p: Bind(p, execute=True) for p in system}
@@ -362,7 +372,7 @@ def _outermost(binds: Iterable[Bind]) -> tuple[Bind, ...]:
         around = [k for k in kept if inside(bind.path, k.path)]
         if around and (around[-1].writable, around[-1].execute, around[-1].mapped) == (
             bind.writable, bind.execute, bind.mapped
-        ):  # fmt: skip
+        ) and not bind.pin:  # fmt: skip
             continue
         kept.append(bind)
     return tuple(kept)

@@ -46,6 +46,9 @@ def _flatten(top: int, name: str, numbers: itertools.count[int]) -> list[str]:
                 if not stat.S_ISDIR(os.stat(entry, dir_fd=inner, follow_symlinks=False).st_mode):
                     os.unlink(entry, dir_fd=inner)
                     continue
+                with contextlib.suppress(OSError):
+                    os.rmdir(entry, dir_fd=inner)  # most are empty
+                    continue
                 os.chmod(entry, 0o700, dir_fd=inner)  # its ".." changes, which needs the right to write
                 new = f"sandbox-rest-{os.getpid()}-{next(numbers)}"
                 os.rename(entry, new, src_dir_fd=inner, dst_dir_fd=top)

@@ -102,14 +102,16 @@ UNSUPPORTED: Mapping[int, str] = {errno.EOPNOTSUPP: "fallocate"}
 # Without a mount namespace every path of the machine can be named. Landlock (up to ABI 7) does not check
 # changes of mode, owner, times and extended attributes: `chmod 000 ~` would work. Modes and times are
 # therefore ignored (errno 0, as the mount option "quiet" of vfat does; an error would break shutil.copy and
-# Path.touch), extended attributes are "not supported". The calls by descriptor (fchmod, futimens, fsetxattr)
-# stay: opening was checked.
+# Path.touch), extended attributes are "not supported". The same by descriptor: to change a mode, an owner, a time or
+# an attribute the kernel asks who owns the file, not whether the descriptor may write, so opening a program of the
+# system for reading would be enough (fchmod 000, or fchown to nobody new, which takes set-id bits away).
 BELOW_FULL: Mapping[int, str] = {
-    0: "chmod fchmodat utime utimes futimesat",
+    0: "chmod fchmodat fchmod fchown utime utimes futimesat utimensat",
     errno.EPERM: """
         chown lchown fchownat socket bind listen accept accept4 connect
         inotify_init inotify_init1 inotify_add_watch ioprio_set""",
-    errno.EOPNOTSUPP: "setxattr lsetxattr removexattr lremovexattr getxattr lgetxattr listxattr llistxattr",
+    errno.EOPNOTSUPP: """
+        setxattr lsetxattr fsetxattr removexattr lremovexattr fremovexattr getxattr lgetxattr listxattr llistxattr""",
 }
 
 # Before ABI 3 Landlock does not check truncation: refuse it by path.
@@ -189,6 +191,8 @@ CHECKS: tuple[Check, ...] = (
     Check("mknod", 1, _PLAIN_FILES, mask=_S_IFMT),
     Check("mknodat", 2, _PLAIN_FILES, mask=_S_IFMT),
     Check("personality", 0, (0xFFFFFFFF,)),  # the query
+    # F_SETLEASE, F_NOTIFY, F_SETDELEG: with a lease on a file that may only be read, whoever opens it waits 45 s.
+    Check("fcntl", 1, (1024, 1026, 1040), forbid=True),
 )
 # A set-user-id program in the workspace belongs, on the disk, to the workspace's owner, who may be root: whoever
 # runs it outside becomes that user. So no file gets these bits (as systemd's RestrictSUIDSGID= has it).
@@ -215,7 +219,18 @@ QUIET_BELOW_FULL: tuple[Check, ...] = (
     Check("socket", 1, (0o2000001,), mask=0xF | _SOCK_FLAGS, when=(0, 1)),  # AF_UNIX, told: STREAM with CLOEXEC
 )
 # AF_UNIX, for multiprocessing's servers
-CHECKS_FULL: tuple[Check, ...] = (*QUIET, Check("socket", 0, (1,), told=True))
+CHECKS_FULL: tuple[Check, ...] = (
+    *QUIET,
+    Check("socket", 0, (1,), told=True),
+    # Pid 1 is the zygote: with no priority, or bound to a processor that cells burn, it could end nothing in time.
+    *(
+        Check(call, 0, (1,), forbid=True)
+        for call in ("sched_setaffinity", "sched_setparam", "sched_setscheduler", "sched_setattr")
+    ),
+    *(Check(call, 1, (1,), forbid=True) for call in ("setpriority", "ioprio_set")),
+    Check("setpriority", 0, (2,), forbid=True),  # PRIO_USER, and below IOPRIO_WHO_USER: the zygote's too
+    Check("ioprio_set", 0, (3,), forbid=True),
+)
 CHECKS_BELOW_FULL: tuple[Check, ...] = (
     *QUIET,
     *QUIET_BELOW_FULL,
@@ -227,7 +242,6 @@ CHECKS_BELOW_FULL: tuple[Check, ...] = (
     Check("setpriority", 0, (0,)),
     Check("setpriority", 1, (0,)),
     Check("fcntl", 1, (8, 10, 15), forbid=True),  # F_SETOWN, F_SETSIG, F_SETOWN_EX: any signal to any process
-    Check("utimensat", 1, (0,), refusal=0, wide=True),  # no path: futimens
 )
 CHECKS_BELOW_ABI_3: tuple[Check, ...] = (  # O_RDONLY | O_TRUNC empties a file that may only be read
     Check("open", 1, (os.O_TRUNC,), mask=os.O_TRUNC | os.O_ACCMODE, forbid=True),
@@ -275,7 +289,7 @@ def notes(level: str, landlock_abi: int) -> list[str]:
     found = []
     if verdicts["socket"] is not None:
         found.append("No sockets can be made, so multiprocessing's forkserver and Manager do not work.")
-        found.append("Changes of file modes and times by path are ignored, and folders cannot be watched.")
+        found.append("Changes of file modes, owners and times are ignored, and folders cannot be watched.")
     if verdicts["pidfd_send_signal"] is not None:
         found.append(
             "Signals reach only the process of the cells itself: its child processes cannot be terminated."

@@ -11,7 +11,6 @@ import fcntl
 import json
 import os
 import select
-import shutil
 import signal
 import socket
 import sys
@@ -19,7 +18,7 @@ import time
 import traceback
 from typing import Any, NoReturn, Protocol
 
-from . import landlock, linux, seccomp
+from . import landlock, linux, scratch, seccomp
 from .plan import Plan
 
 CHANNEL_FD = 3  # what a worker has besides 0, 1 and 2
@@ -271,7 +270,10 @@ class Zygote:
             if name.isdigit():
                 with contextlib.suppress(OSError), open(f"/proc/{name}/stat", "rb") as file:
                     fields = file.read().rpartition(b")")[2].split()
-                    table[int(name)] = (int(fields[1]), int(fields[2]), int(fields[3]), fields[0].decode())
+                    # A process whose first thread has ended looks like a zombie; the others go on.
+                    alive = int(fields[17]) > 1 and fields[0] in b"ZX"
+                    state = "R" if alive else fields[0].decode()
+                    table[int(name)] = (int(fields[1]), int(fields[2]), int(fields[3]), state)
         wanted = self._pid if number is None else self._workers[number]
         found = []
         for pid, (_, group, session, state) in table.items():
@@ -288,7 +290,7 @@ class Zygote:
     def _end(self) -> NoReturn:
         self._clear(None)
         if self._plan.scratch:
-            shutil.rmtree(self._plan.scratch, ignore_errors=True)
+            scratch.remove(self._plan.scratch)
         os._exit(0)
 
 

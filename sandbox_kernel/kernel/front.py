@@ -165,7 +165,7 @@ class SandboxedKernel(Kernel):
         """Run a cell in the worker."""
         parent = self.get_parent("shell")
         self.publisher.remember(parent)
-        self._ident = self._parent_ident["shell"]
+        self._ident, self._allow_stdin = self._parent_ident["shell"], bool(allow_stdin)
         line, keep, began = self.execution_count, store_history and not silent, self._loop.time()
         if keep:
             self.history.store(line, code)
@@ -286,6 +286,11 @@ class SandboxedKernel(Kernel):
 
     def _ask(self, message: InputRequest) -> None:
         self.publisher.flush()
+        if not self._allow_stdin:
+            # The worker's own code refuses before it asks; a cell that speaks for itself gets the same answer.
+            reason = "this frontend does not support input requests"
+            self.sandbox.send({"op": "input_refused", "serial": message.serial, "reason": reason})
+            return
         self._asked = (message.serial, message.parent)
         self._wire.send(
             self.stdin_socket, "input_request", {"prompt": message.prompt, "password": message.password},

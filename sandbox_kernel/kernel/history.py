@@ -18,6 +18,7 @@ _OUTPUT_CHARS = 100_000
 # IPython commits each cell to the disk, which costs more than all the rest of a small cell.
 _WRITE_AFTER_S = 1.0
 _CELLS_HELD = 10_000
+_GAP = 10_000  # cells that may have run without the history noting them
 
 
 class _NoShell:
@@ -61,6 +62,8 @@ class History:
         manager = self._open()
         if line < len(manager.input_hist_raw):
             manager.reset(new_session=True)  # a fresh worker counts from 1 again
+        if line > len(manager.input_hist_raw) + _GAP:
+            line = len(manager.input_hist_raw)  # the number is the worker's word: never fill up to just anything
         while len(manager.input_hist_raw) < line:
             manager.input_hist_parsed.append("")
             manager.input_hist_raw.append("")
