@@ -215,5 +215,14 @@ class ProtocolError(SandboxError):
         return "A fresh one is ready and the next cell will run."
 
 
+class RequestTooLarge(SandboxError):
+    """What a client asks for does not fit into a message to the worker."""
+
+    state = "kept"
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"This cannot be sent to the process that runs the cells: {problem}.", problem=problem)
+
+
 class FrameRefused(SandboxError):
     """A value could not pass the frame gate."""

@@ -50,15 +50,15 @@ class Bounds:
         buffers: how many raw buffers.
         frame_bytes: of JSON and buffers together.
         depth: how deep arrays and objects may be nested in the JSON part.
-        containers: how many arrays and objects the JSON part may have (brackets in its strings are counted too).
-            Three bytes of text, ``[],``, are 64 bytes of memory once they are read.
+        values: how many values and keys the JSON part may have. Each becomes an object of the receiver's, of 30 times
+            its size at worst.
     """
 
     json_bytes: int = 32 * MIB
     buffers: int = 256
     frame_bytes: int = 256 * MIB
     depth: int = 64
-    containers: int = 1_000_000
+    values: int = 3_000_000
 
 
 DEFAULT_BOUNDS = Bounds()
@@ -124,6 +124,18 @@ def deeper_than(text: bytes, depth: int) -> bool:
     return max(accumulate(steps), default=0) > depth
 
 
+def more_values_than(text: bytes, values: int) -> bool:
+    """Whether the JSON `text` has more values and keys than that, give or take one. In C, as `deeper_than`."""
+    return (
+        len(text) > values and _marks(text) > values and _marks(_STRING.sub(b"", text)) > values
+    )  # most text with many marks has them in few and long strings
+
+
+def _marks(text: bytes) -> int:
+    """Each value but the first comes after one of these."""
+    return sum(map(text.count, (b",", b":", b"[", b"{")))
+
+
 # --- sending ------------------------------------------------------------------------------------------------
 
 
@@ -148,10 +160,10 @@ def check(text: bytes, buffers: Sequence[memoryview], bounds: Bounds = DEFAULT_B
     total = len(text) + sum(len(view) for view in buffers)
     if total > bounds.frame_bytes:
         raise FrameTooLarge(f"the message is {total:,} bytes long and may have {bounds.frame_bytes:,}")
+    if more_values_than(text, bounds.values):
+        raise FrameTooLarge(f"the message has more than {bounds.values:,} values")
     if deeper_than(text, bounds.depth):
         raise FrameTooLarge(f"the message is nested deeper than {bounds.depth} levels")
-    if text.count(b"[") + text.count(b"{") > bounds.containers:
-        raise FrameTooLarge(f"the message has more than {bounds.containers:,} lists and objects")
 
 
 def split(text: bytes, buffers: Sequence[Bytes] = ()) -> Iterator[bytes]:
@@ -275,8 +287,8 @@ class Assembler:
         return 1 + _HEAD.size + 4 * int(count)
 
     def _frame(self, text: bytes, buffers: list[memoryview]) -> Frame:
-        if text.count(b"[") + text.count(b"{") > self.bounds.containers:
-            raise ProtocolError("a frame with too many lists and objects")
+        if more_values_than(text, self.bounds.values):
+            raise ProtocolError("a frame whose JSON part has too many values")
         if deeper_than(text, self.bounds.depth):
             raise ProtocolError("a frame whose JSON part is nested too deep")
         return Frame(text, buffers)

@@ -7,6 +7,7 @@ cannot choose a header, a topic, a message id or a message type outside of the l
 
 from __future__ import annotations
 
+import gc
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -71,6 +72,8 @@ class Reply(_Base, tag="reply"):
 
 Message = Ready | Stream | Publish | InputRequest | Reply
 
+_LARGE = 1 << 20
+
 _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
@@ -80,12 +83,19 @@ def decode(frame: Frame) -> Message:
     Raises:
         ProtocolError: not JSON, too deeply nested, or not one of the messages above.
     """
+    # New containers make the collector look at all of them again and again, which takes longer than all the rest.
+    paused = len(frame.json) > _LARGE and gc.isenabled()
+    if paused:
+        gc.disable()
     try:
         message = _decoder.decode(frame.json)
     except RecursionError as error:
         raise ProtocolError("a message is nested too deeply") from error
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ProtocolError(str(error)[:200]) from error
+    finally:
+        if paused:
+            gc.enable()
     if frame.buffers and not isinstance(message, Publish):
         raise ProtocolError(f"a {type(message).__name__} message cannot carry buffers")
     return message

@@ -5,7 +5,7 @@ to try in order. Nothing below this module decides anything: mounts, limits and 
 written here.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001 - one name a line would make this module too long to read
 
 import functools
 import os
@@ -18,24 +18,10 @@ from typing import Literal
 from ..errors import IsolationUnavailable
 from ..policy import Policy
 from . import landlock, limits, seccomp
-from .paths import (
-    DEVICES,
-    ETC,
-    HOMES,
-    LOCAL_READ,
-    PROC_SELF_READ,
-    SECRET_NAMES,
-    SYSTEM,
-    above,
-    existing,
-    home_of,
-    import_trap,
-    inside,
-    interpreter,
-    links_along,
-    reachable,
-    visible_workspace,
-)  # fmt: skip
+from .paths import (  # fmt: skip
+    DEVICES, ETC, HOMES, LOCAL_READ, PROC_SELF_READ, SECRET_NAMES, SYSTEM, above, existing, home_of, import_trap,
+    inside, interpreter, links_along, reachable, visible_workspace,
+)
 
 # Worker of a root front: an id that owns nothing on an ordinary host. Not 65534, which inside a user
 # namespace stands for every id without a map: all of the system's files would seem to be the worker's.

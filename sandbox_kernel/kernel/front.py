@@ -51,6 +51,7 @@ class SandboxedKernel(Kernel):
             self.shell_handlers[name] = self._comm_message
         self.history = History(self.profile_dir.location if self.profile_dir else "", self.log)
         self._asked: tuple[int, str] | None = None
+        self._may_ask = False
 
     def attach(
         self, zygote: Zygote | SandboxError, resolved: Resolved, denials: Denials, plans: Sequence[Plan]
@@ -72,10 +73,14 @@ class SandboxedKernel(Kernel):
         self._loop = loop
         self.iopub_socket.start_on(loop)
         self.sandbox.start(loop)
-        # The stock handler raises KeyboardInterrupt inside the event loop, which ends the front.
-        loop.add_signal_handler(signal.SIGINT, self.sandbox.interrupt)
+        # Stock's ends the front. asyncio's is late: when it is called the next cell may have begun.
+        signal.signal(signal.SIGINT, self._interrupted)
         self._stdin_stream = ZMQStream(self.stdin_socket, self.io_loop)
         self._stdin_stream.on_recv(self._answered, copy=False)
+
+    def _interrupted(self, *_: Any) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self.sandbox.interrupt, self.sandbox.turn)
 
     def pre_handler_hook(self) -> None:
         """Stock installs a SIGINT handler that raises; see `start`."""
@@ -165,10 +170,10 @@ class SandboxedKernel(Kernel):
         """Run a cell in the worker."""
         parent = self.get_parent("shell")
         self.publisher.remember(parent)
-        self._ident, self._allow_stdin = self._parent_ident["shell"], bool(allow_stdin)
+        self._ident, self._may_ask = self._parent_ident["shell"], bool(allow_stdin)
         line, keep, began = self.execution_count, store_history and not silent, self._loop.time()
         if keep:
-            self.history.store(line, code)
+            line = self.history.store(line, code)
         request_id = parent["header"]["msg_id"]
         magic = code.strip().split() if "\n" not in code.strip() else []
         asks_status = magic[:1] == ["%sandbox"]
@@ -209,7 +214,7 @@ class SandboxedKernel(Kernel):
         except SandboxError as caught:
             error = caught
         finally:
-            self._asked = None
+            self._asked, self._may_ask = None, False
         said = ("KeyboardInterrupt", str(error)) if isinstance(error, Interrupted) else error
         return cell.error_reply(said, self.execution_count), error
 
@@ -285,12 +290,9 @@ class SandboxedKernel(Kernel):
     # ------------------------------------------------------------ standard input
 
     def _ask(self, message: InputRequest) -> None:
+        if not self._may_ask:
+            return  # the worker was told that this client cannot be asked; this cell speaks for itself
         self.publisher.flush()
-        if not self._allow_stdin:
-            # The worker's own code refuses before it asks; a cell that speaks for itself gets the same answer.
-            reason = "this frontend does not support input requests"
-            self.sandbox.send({"op": "input_refused", "serial": message.serial, "reason": reason})
-            return
         self._asked = (message.serial, message.parent)
         self._wire.send(
             self.stdin_socket, "input_request", {"prompt": message.prompt, "password": message.password},
@@ -308,13 +310,13 @@ class SandboxedKernel(Kernel):
             return
         if self._asked is not None and isinstance(value, str):
             serial, self._asked = self._asked[0], None
-            self.sandbox.send({"op": "input_reply", "serial": serial, "value": value})
+            self.sandbox.answer(serial, value)
 
     # ------------------------------------------------------------ control
 
     async def interrupt_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         """Interrupt the cell (stock would signal this process's own group)."""
-        self._loop.call_soon_threadsafe(self.sandbox.interrupt)
+        self._loop.call_soon_threadsafe(self.sandbox.interrupt, self.sandbox.turn)
         self._wire.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident)
 
     async def do_debug_request(self, msg: dict[str, Any]) -> dict[str, Any]:

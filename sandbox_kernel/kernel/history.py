@@ -6,6 +6,7 @@ Stock keeps one database for all notebooks; in the worker's hands it would show 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,20 @@ _OUTPUT_CHARS = 100_000
 # IPython commits each cell to the disk, which costs more than all the rest of a small cell.
 _WRITE_AFTER_S = 1.0
 _CELLS_HELD = 10_000
-_GAP = 10_000  # cells that may have run without the history noting them
+# The count is the worker's word, and a cell may set it to anything.
+_GAP = 1000
+# Each magic in a cell makes IPython read all of it again, up to 500 times: that could hold up the front for minutes.
+_TRANSFORMED_CHARS = 8_000
+_TRANSFORMS = 20
+
+
+class _Transformer(TransformerManager):
+    def do_token_transforms(self, lines: list[str]) -> list[str]:
+        for _ in range(_TRANSFORMS):
+            changed, lines = self.do_one_token_transform(lines)
+            if not changed:
+                return lines
+        raise RuntimeError("too many magics")
 
 
 class _NoShell:
@@ -41,7 +55,7 @@ class History:
     def __init__(self, profile: str, log: logging.Logger) -> None:
         self._profile, self._log = profile, log
         self._manager: HistoryManager | None = None
-        self._transformer = TransformerManager()
+        self._transformer = _Transformer()
         self._timer: asyncio.TimerHandle | None = None
 
     def _open(self) -> HistoryManager:
@@ -53,23 +67,29 @@ class History:
             self._manager.db_cache_size = _CELLS_HELD
         return self._manager
 
-    def store(self, line: int, code: str) -> None:
-        """Note a cell that is about to run as number `line`."""
-        try:
-            cooked = self._transformer.transform_cell(code)
-        except Exception:  # a transformer fails on text that is not Python; the text itself is the history
-            cooked = code
+    def store(self, line: int, code: str) -> int:
+        """Note a cell that is about to run as number `line`.
+
+        Returns:
+            the number that it has in here: another one when the count leapt, for what is skipped takes room.
+        """
+        cooked = code
+        if len(code) <= _TRANSFORMED_CHARS:
+            # A transformer fails on text that is not Python; the text itself is the history.
+            with contextlib.suppress(Exception):
+                cooked = self._transformer.transform_cell(code)
         manager = self._open()
         if line < len(manager.input_hist_raw):
             manager.reset(new_session=True)  # a fresh worker counts from 1 again
-        if line > len(manager.input_hist_raw) + _GAP:
-            line = len(manager.input_hist_raw)  # the number is the worker's word: never fill up to just anything
+        if line - len(manager.input_hist_raw) > _GAP:
+            line = len(manager.input_hist_raw)
         while len(manager.input_hist_raw) < line:
             manager.input_hist_parsed.append("")
             manager.input_hist_raw.append("")
         manager.store_inputs(line, cooked, code)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_AFTER_S, self._write)
+        return line
 
     def _write(self) -> None:
         """Wake the manager's thread that writes."""

@@ -18,6 +18,7 @@ _PAYLOADS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "ask_exit": {"keepkernel": (bool, type(None))},
 }
 _COMM_TEXT_BYTES = 1000
+_COUNT = 2**31
 
 
 def gate(msg_type: str, content: dict[str, Any], buffers: list[bytes]) -> dict[str, Any]:
@@ -45,7 +46,7 @@ def _display(msg_type: str, content: dict[str, Any]) -> dict[str, Any]:
         count = content.get("execution_count")
         if isinstance(count, bool) or not isinstance(count, int):
             raise ProtocolError("execute_result: execution_count must be a number")
-        out["execution_count"] = count
+        out["execution_count"] = min(max(count, 0), _COUNT)
     else:
         transient = _mapping(content, "transient")
         display_id = transient.get("display_id")

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ..channel import schema
+from ..channel.framing import FrameTooLarge
 from ..confine.launch import ZygoteLink as Zygote
 from ..confine.plan import Plan
-from ..errors import LimitReached, ProtocolError, SandboxError, TimeLimit, WorkerLost
+from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
 from ..policy import Policy
 from ..report import cut_here, cut_total
 from .limits import MERGE_S, OutputBudget, sent_bytes, short_error, short_reply
@@ -67,6 +68,7 @@ class Session:
 
     Attributes:
         execution_count: the number that the next cell will have.
+        turn: grows by one with each cell; says which one somebody wants to interrupt.
         watchdog: what the sandbox uses.
     """
 
@@ -90,6 +92,7 @@ class Session:
         self._finished: OrderedDict[str, None] = OrderedDict()
         self._executing = ""
         self._last_executed = ""
+        self.turn = 0
         self._interrupts = 0
         self._escalation: asyncio.TimerHandle | None = None
         self._closing = False
@@ -121,10 +124,12 @@ class Session:
 
         Raises:
             Interrupted: the cell was interrupted while the sandbox was still starting.
+            RequestTooLarge: it cannot be sent.
             SandboxError: no sandbox, or the worker was lost before it replied.
         """
         cell = op == "execute"
         if cell:
+            self.turn += 1
             self._executing = self._last_executed = request_id
             self._interrupts = 0
             self._limit = self._error_shown = None
@@ -135,7 +140,10 @@ class Session:
             self._pending[request_id] = _Pending(op, future)
             if cell:
                 self._tell_loss(request_id, fields)
-            worker.send({"op": op, "id": request_id, **fields}, buffers)
+            try:
+                worker.send({"op": op, "id": request_id, **fields}, buffers)
+            except FrameTooLarge as error:
+                raise RequestTooLarge(str(error)) from error
             if cell:
                 self._start_clocks()
             content = await future
@@ -143,6 +151,10 @@ class Session:
             if limit is not None and not self._ended_before(content):
                 raise limit
             return content
+        except SandboxError as error:
+            if cell and error.state == "lost":
+                self._untold = None  # this error tells it
+            raise
         finally:
             self._pending.pop(request_id, None)
             self._finished[request_id] = None
@@ -158,19 +170,26 @@ class Session:
                 self._interrupts = 0
                 self._disarm()
 
-    def send(self, message: dict[str, Any]) -> None:
-        """Send a message that has no reply (an answer to `input()`)."""
-        if self.supervisor.worker is not None:
-            self.supervisor.worker.send(message)
+    def answer(self, serial: int, value: str) -> None:
+        """Send the person's answer to question `serial`."""
+        worker = self.supervisor.worker
+        if worker is not None:
+            try:
+                worker.send({"op": "input_reply", "serial": serial, "value": value})
+            except FrameTooLarge as error:
+                worker.send({"op": "input_refused", "serial": serial, "reason": str(error)})
 
-    def interrupt(self) -> None:
+    def interrupt(self, turn: int | None = None) -> None:
         """Interrupt what the worker is asked to do; with nothing running this does nothing.
+
+        Args:
+            turn: the value of `turn` when the person asked for it. Another cell than that one is not hit.
 
         The first interrupt is SIGINT for the worker and the children of its cell. After a second one the cell has
         `limits.interrupt_grace` seconds; then its process is replaced. The same for a completion or the callback of a
         widget, which run code of the cells, too.
         """
-        if not self._busy:
+        if not self._busy or turn not in (None, self.turn):
             return
         self._interrupts += 1
         self.supervisor.interrupt()
@@ -342,7 +361,9 @@ class Session:
             # The interrupt for the limit ended the whole process: it was another program by then, for example.
             self._limit.lose()
             error = self._limit
-        if not self._executing and self._last_executed and self.supervisor.failed is None:
+        cell = self._pending.get(self._executing)
+        hears = cell is not None and not cell.future.done()  # else it has replied, or was not sent yet
+        if not hears and self._last_executed and self.supervisor.failed is None:
             self._untold = error
         waiting, self._pending = self._pending, {}
         for pending in waiting.values():

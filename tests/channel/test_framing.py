@@ -167,6 +167,19 @@ def test_depth_is_bounded_and_cheap() -> None:
     assert time.process_time() - begin < 5
 
 
+def test_the_number_of_values_is_bounded() -> None:
+    bounds = Bounds(values=100)
+    for obj in ([0] * 90, {str(i): i for i in range(45)}, ["[,:{" * 1000] * 90):
+        text = framing.dumps(obj)
+        assert len(receive(list(framing.split(text)), Assembler(bounds))) == 1
+        framing.check(text, [], bounds)
+    for obj in ([0] * 110, [[]] * 60, {str(i): i for i in range(60)}):
+        with pytest.raises(ProtocolError, match="values"):
+            Assembler(bounds).feed(next(framing.split(framing.dumps(obj))))
+        with pytest.raises(framing.FrameTooLarge, match="values"):
+            framing.encode(obj, (), bounds)
+
+
 def test_lone_surrogates_become_visible_text() -> None:
     (frame,) = receive(list(framing.encode({"a\udc80": "x\ud800y\\"})))
     assert json.loads(frame.json.decode("utf-8")) == {"a\\udc80": "x\\ud800y\\"}

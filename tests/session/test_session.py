@@ -15,7 +15,7 @@ import pytest
 
 from sandbox_kernel.channel.framing import PACKET_BYTES, Assembler, encode
 from sandbox_kernel.channel.schema import InputRequest, Publish
-from sandbox_kernel.errors import MemoryLimit, OutputLimit, SandboxError, TimeLimit, WorkerLost
+from sandbox_kernel.errors import MemoryLimit, OutputLimit, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
 from sandbox_kernel.policy import Limits, Policy
 from sandbox_kernel.session import supervisor
 from sandbox_kernel.session.session import Session
@@ -299,6 +299,69 @@ def test_a_loss_between_cells_is_told_by_the_next(run: Run) -> None:
         s.worker.reply()
         await task
         assert len(s.sink.of("stderr")) == 1, "told once"
+
+    run(Limits(), test)
+
+
+def test_a_loss_right_after_the_reply_is_told_by_the_next(run: Run) -> None:
+    async def test(s: Setting) -> None:
+        task = await s.cell("a")
+        s.worker.reply()
+        s.zygote.exit(9 << 8)  # both are read in one turn of the loop, as when a slow client held up the reading
+        assert (await task)["status"] == "ok"
+        task = await s.cell("b")
+        s.worker.reply()
+        await task
+        assert len(s.sink.of("stderr")) == 1 and "lost" in s.sink.of("stderr")[0]
+
+    run(Limits(), test)
+
+
+def test_a_loss_that_the_cell_s_error_tells_is_not_told_again(run: Run) -> None:
+    async def test(s: Setting) -> None:
+        task = await s.cell("a")
+        s.zygote.exit(9 << 8)
+        with pytest.raises(WorkerLost):
+            await task
+        task = await s.cell("b")
+        s.worker.reply()
+        await task
+        assert s.sink.of("stderr") == []
+
+    run(Limits(), test)
+
+
+def test_an_interrupt_meant_for_the_cell_before_hits_nothing(run: Run) -> None:
+    async def test(s: Setting) -> None:
+        task = await s.cell("a")
+        meant = s.session.turn
+        s.worker.reply()
+        await task
+        task = await s.cell("b")
+        s.session.interrupt(meant)
+        assert s.zygote.signals == []
+        s.session.interrupt(s.session.turn)
+        assert s.zygote.signals == [signal.SIGINT]
+        s.worker.reply()
+        await task
+
+    run(Limits(), test)
+
+
+def test_what_cannot_be_sent_is_an_error_and_costs_nothing(run: Run) -> None:
+    async def test(s: Setting) -> None:
+        task = await s.cell("a")
+        s.worker.reply()
+        await task
+        with pytest.raises(RequestTooLarge, match=r"33,554,432") as caught:
+            await s.session.request("execute", "b", {"content": {"code": "x" * (33 << 20)}})
+        assert "kept" in caught.value.explain()
+        task = await s.cell("c")
+        s.session.answer(7, "y" * (33 << 20))
+        assert (await s.worker.receive())["op"] == "input_refused"
+        s.worker.request = {"id": "c"}
+        s.worker.reply()
+        assert (await task)["status"] == "ok"
 
     run(Limits(), test)
 
