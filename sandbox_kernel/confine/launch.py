@@ -109,7 +109,10 @@ class ZygoteLink:
                     break
                 self._reap_launcher()
                 raise EOFError("the sandbox's first process has ended")
-            event: Event = {**json.loads(packet), "fds": fds}
+            try:
+                event: Event = {**json.loads(packet), "fds": fds}
+            except ValueError:  # cut off, because it was longer than a packet may be
+                raise EOFError("the sandbox's first process sent something unreadable") from None
             if event.pop("listens", False) and fds:  # (none is left when this process has no descriptor free)
                 self._attach(fds.pop(), event.get("worker", 0))
             if event["event"] == "listener":

@@ -381,7 +381,7 @@ def _losses(level: str, who: Identity) -> Iterator[str]:
     if "landlock" in LAYERS[level]:
         yield "POSIX shared memory (/dev/shm) is refused, because it cannot be made private without a mount."
     else:
-        yield "Files that the user can read can be read."
+        yield "Files that the user can read or write are open to the cells, whatever [files] says."
     if "seccomp" not in LAYERS[level]:
         yield "System calls are not filtered: UDP and local sockets are open."
     yield "The private folder for temporary files has no size limit of its own."
