@@ -76,6 +76,8 @@ def start(asked: str, plans: Sequence[Plan]) -> Trial:
     link = start_zygote(plans, Nobody())
     try:
         ready = link.wait(START_S)
+        for fd in ready["fds"]:  # of the sandbox's folders, for a watchdog
+            os.close(fd)
         trial.start_ms = (time.perf_counter() - began) * 1000
         details = ready.get("details", {})
         trial.level, trial.notes = ready["level"], list(details.get("notes", ()))
