@@ -52,6 +52,7 @@ class Server:
     def run(self) -> NoReturn:
         """Serves until the channel ends. Nothing that is raised in the loop ends it."""
         self._link.notify = self._bell.ring
+        self._loop.set_exception_handler(self._loop_error)
         self._loop.add_reader(self._link.fileno(), self._readable)
         self._loop.add_reader(self._bell.fileno(), self._attend)
         self._loop.add_reader(self._wakeup.fileno(), self._wakeup.drain)
@@ -60,7 +61,27 @@ class Server:
             with suppress(BaseException):
                 while True:
                     with suppress(BaseException):
+                        self._revive()
                         self._loop.run_forever()
+
+    def _loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        loop.default_exception_handler(context)
+        self._revive()
+
+    def _revive(self) -> None:
+        """Begin again what an exception in the loop's own code has lost.
+
+        A handler of the cells can raise between the moment when the loop takes a step from its queue and the step
+        itself; then the step never comes. What has begun is not begun twice (`Request.begun`).
+        """
+        for request in tuple(self._link.requests):
+            if request.task is None or request.replied:
+                continue
+            if not request.begun:
+                request.task = None
+            elif request.task.done():
+                self._finish(request, None)
+        self._bell.ring()
 
     def _readable(self) -> None:
         if os.getpid() != self._link.pid:
