@@ -64,20 +64,3 @@ def status_text(
     lines.append("Policy:")
     lines.extend(f"  {name} = {value}" for name, value in policy)
     return "\n".join(lines) + "\n"
-
-
-def policy_rows(policy: Any) -> list[tuple[str, str]]:
-    """``("limits.memory", "4 GiB")`` and so on, for every value of a policy."""
-    rows = []
-    for table in policy.__struct_fields__:
-        section = getattr(policy, table)
-        for key in section.__struct_fields__:
-            value = getattr(section, key)
-            if table == "limits" and isinstance(value, int) and value >= 1024**2:
-                shown = f"{value / 1024**2:g} MiB" if value < 1024**3 else f"{value / 1024**3:g} GiB"
-            elif isinstance(value, float):
-                shown = f"{value:g} s"
-            else:
-                shown = repr(value) if isinstance(value, (tuple, dict)) else str(value)
-            rows.append((f"{table}.{key}", shown))
-    return rows
