@@ -54,7 +54,7 @@ class WorkerLink:
         self._on_message, self._on_raw, self._on_broken, self._pressed = on_message, on_raw, on_broken, pressed
         self._channel, self._far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._assembler = Assembler(Bounds())
-        self._outgoing: deque[bytes] = deque()
+        self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
         self._pipes: dict[int, tuple[str, codecs.IncrementalDecoder]] = {}
         self._far_pipes: list[int] = []
         for name in ("stdout", "stderr"):
@@ -80,19 +80,31 @@ class WorkerLink:
 
     # ------------------------------------------------------------ sending
 
-    def send(self, message: dict[str, Any], buffers: Sequence[bytes | memoryview] = ()) -> None:
-        """Queue one message; never blocks."""
+    def send(
+        self, message: dict[str, Any], buffers: Sequence[bytes | memoryview] = (), fds: Sequence[int] = ()
+    ) -> None:
+        """Queue one message; never blocks.
+
+        Args:
+            fds: go with it, at most 16. The caller closes them once the worker has answered.
+        """
         if self._closed:
             return
         idle = not self._outgoing
-        self._outgoing.extend(bytes(packet) for packet in encode(message, list(buffers)))
+        packets = [bytes(packet) for packet in encode(message, list(buffers))]
+        self._outgoing.extend(zip(packets, [fds, *[()] * (len(packets) - 1)], strict=True))
         if idle:
             self._flush()
 
     def _flush(self) -> None:
         while self._outgoing:
+            packet, fds = self._outgoing[0]
+            flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
             try:
-                self._channel.send(self._outgoing[0], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+                if fds:
+                    socket.send_fds(self._channel, [packet], fds, flags)
+                else:
+                    self._channel.send(packet, flags)
             except BlockingIOError:
                 self._loop.add_writer(self._channel.fileno(), self._flush)
                 return

@@ -13,6 +13,7 @@ import errno
 import json
 import os
 import socket
+import struct
 import threading
 import time
 from collections import deque
@@ -24,9 +25,15 @@ from typing import Any, NoReturn
 from ..channel.framing import PACKET_BYTES, Assembler
 from ..errors import ProtocolError
 
+_Packet = tuple[bytes, list[tuple[int, int, bytes]], int, Any]
+
 _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.EBADF}
 BROKEN_PROTOCOL = 76  # exit status: the front sent what it must not send
 _ANSWERS = {"input_reply", "input_refused"}
+_FDS_BYTES = socket.CMSG_SPACE(16 * 4)
+_RECV_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+# What recvmsg() returns for ever once the front has closed its end; Linux echoes the flag.
+_END: _Packet = (b"", [], socket.MSG_CMSG_CLOEXEC, None)
 
 
 @dataclass(slots=True)
@@ -34,6 +41,7 @@ class Request:
     """One message of the front: `op`, the `id` to answer to, all its `fields`, and the buffers beside it.
 
     Attributes:
+        fds: descriptors that came with it; whoever serves it owns them.
         task: that serves it, once there is one.
         begun: the task runs; no second one may.
         replied: the reply is out, and nothing more is to be done.
@@ -43,6 +51,7 @@ class Request:
     id: str
     fields: dict[str, Any]
     buffers: list[memoryview]
+    fds: list[int] = field(default_factory=list)
     task: asyncio.Task[None] | None = None
     begun: bool = False
     replied: bool = False
@@ -58,8 +67,9 @@ class Waiter:
 
 @dataclass(slots=True)
 class _Inbox:
-    raw: deque[bytes] = field(default_factory=deque)
+    raw: deque[_Packet] = field(default_factory=deque)
     requests: deque[Request] = field(default_factory=deque)
+    fds: list[int] = field(default_factory=list)  # of the frame that is being put together
     last_id: str = ""
 
 
@@ -78,23 +88,42 @@ class Link:
     """
 
     def __init__(self, descriptor: int) -> None:
+        self.waiters: dict[int, Waiter] = {}
+        self.notify: Callable[[], None] = lambda: None
+        self._number = descriptor
+        self._attach(descriptor)
+        self._send_holding_gil = ctypes.PyDLL(None).send
+        self._send_holding_gil.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
+        self._send_holding_gil.restype = ctypes.c_ssize_t
+        os.register_at_fork(after_in_child=self._disown)
+
+    def _attach(self, descriptor: int) -> None:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(True)
         self._socket.set_inheritable(False)
         self.pid = os.getpid()
-        self.waiters: dict[int, Waiter] = {}
-        self.notify: Callable[[], None] = lambda: None
         self._sending = threading.RLock()
         self._busy = False
         self._deferred: deque[list[bytes]] = deque()
         self._receiving = threading.RLock()
         self._assembler = Assembler()
         self._inbox = _Inbox()
-        self._send_holding_gil = ctypes.PyDLL(None).send
-        self._send_holding_gil.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_int)
-        self._send_holding_gil.restype = ctypes.c_ssize_t
-        self._receive = partial(self._socket.recv, PACKET_BYTES, socket.MSG_DONTWAIT)
-        os.register_at_fork(after_in_child=self._disown)
+        self._receive = partial(self._socket.recvmsg, PACKET_BYTES, _FDS_BYTES, _RECV_FLAGS)
+
+    def renew(self, descriptor: int) -> None:
+        """In a fork that is to go on as a worker of its own: take `descriptor` in the old socket's place, and number.
+
+        Nothing that was received or half sent before is known any more, and nobody holds a lock.
+        """
+        os.dup2(descriptor, self._number, inheritable=False)
+        os.close(descriptor)
+        self.waiters.clear()
+        self._attach(self._number)
+
+    def wait(self) -> None:
+        """Sleep until the front says something; ends the process when it closes its end."""
+        if not self._socket.recv(1, socket.MSG_PEEK):
+            leave()
 
     def _disown(self) -> None:
         # A child that kept the socket would keep the worker looking alive, and could take its requests.
@@ -172,7 +201,7 @@ class Link:
         with self._receiving:
             try:
                 # As above: what recv() returned is in the queue before an exception can be raised.
-                inbox.raw.extend(iter(self._receive, b""))
+                inbox.raw.extend(iter(self._receive, _END))
             except BlockingIOError:
                 pass
             except OSError as error:
@@ -188,12 +217,16 @@ class Link:
         inbox = self._inbox
         with self._receiving:
             while inbox.raw:
+                packet, ancillary, _, _ = inbox.raw[0]
+                if ancillary:
+                    inbox.fds = _descriptors(ancillary)
                 try:
-                    frame = self._assembler.feed(inbox.raw[0])
+                    frame = self._assembler.feed(packet)
                 except ProtocolError:
                     leave(BROKEN_PROTOCOL)
                 if frame is not None:
                     self._sort_in(json.loads(frame.json), frame.buffers)
+                    inbox.fds = []
                 inbox.raw.popleft()
 
     def _sort_in(self, fields: dict[str, Any], buffers: list[memoryview]) -> None:
@@ -204,7 +237,7 @@ class Link:
                 with contextlib.suppress(OSError):
                     os.write(waiter.wake, b"!")
             return
-        request = Request(fields["op"], fields.get("id") or "", fields, buffers)
+        request = Request(fields["op"], fields.get("id") or "", fields, buffers, self._inbox.fds)
         # After an exception between this and the popleft() above, the same packet is read again.
         if request.id and request.id == self._inbox.last_id:
             return
@@ -215,3 +248,11 @@ class Link:
     def requests(self) -> deque[Request]:
         """Requests that are not done with, oldest first."""
         return self._inbox.requests
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    found: list[int] = []
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            found += struct.unpack(f"{len(data) // 4}i", data[: len(data) // 4 * 4])
+    return found
