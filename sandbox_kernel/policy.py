@@ -14,7 +14,7 @@ the others may only tighten. Nothing that a notebook, a cell or the notebook's f
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
@@ -145,6 +145,17 @@ class Audit(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     file: File = ""
 
 
+class Worker(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``[worker]``: the process that runs the cells.
+
+    Attributes:
+        python: the interpreter, 3.11 or newer, of an environment that has ipykernel; an absolute path. "" takes the
+            kernel's own. It is started outside of the sandbox and confines itself: cells must not be able to write it.
+    """
+
+    python: File = ""
+
+
 class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """All tables together."""
 
@@ -154,6 +165,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     network: Network = Network()
     environment: Environment = Environment()
     audit: Audit = Audit()
+    worker: Worker = Worker()
 
     @classmethod
     def load(cls, source: str | Path | None) -> Policy:
@@ -184,14 +196,15 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     @classmethod
     def resolve(
         cls, launcher_env: Mapping[str, str], *, etc: Path = Path(ADMINISTRATOR),
-        overrides: Policy | Mapping[str, Any] | str | Path | None = None, workspace: str | Path | None = None,
+        overrides: Override | Sequence[Override] = None, workspace: str | Path | None = None,
     ) -> Resolved:  # fmt: skip
         """The policy that holds for a sandbox started with this environment.
 
         Args:
             launcher_env: HOME, XDG_CONFIG_HOME and SANDBOX_KERNEL_POLICY are looked at.
             etc: the administrator's file.
-            overrides: what the caller of the API asks for; of a `Policy` what differs from the defaults.
+            overrides: what the caller of the API asks for; of a `Policy` what differs from the defaults. Of several
+                the later ones win.
             workspace: the notebook's folder; no policy file may lie where its cells could write it. None: there
                 is none.
 
@@ -212,20 +225,24 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
                               "starts is not searched for policies")  # fmt: skip
         elif source:
             layers.add_file(source)
-        if isinstance(overrides, Policy):
-            asked = {k: v for k, v in overrides.values().items() if v != KEYS[k].default}
-            layers.add_values(asked, "argument")
-        elif isinstance(overrides, Mapping):
-            layers.add_tables(overrides, "argument")
-        elif overrides and is_path(overrides):
-            layers.add_tables(read_toml(str(overrides)), str(overrides))
-        elif overrides:
-            layers.add_preset(str(overrides), "policy")
+        for override in overrides if isinstance(overrides, (list, tuple)) else (overrides,):
+            if isinstance(override, Policy):
+                asked = {k: v for k, v in override.values().items() if v != KEYS[k].default}
+                layers.add_values(asked, "argument")
+            elif isinstance(override, Mapping):
+                layers.add_tables(override, "argument")
+            elif override and is_path(override):
+                layers.add_tables(read_toml(str(override)), str(override))
+            elif override:
+                layers.add_preset(str(override), "policy")
         return Resolved(_built(layers.values), layers.origins)
 
     def values(self) -> dict[str, Any]:
         """``{"limits.memory": 4294967296, ...}``, in the order of the tables."""
         return {name: getattr(getattr(self, name.partition(".")[0]), name.partition(".")[2]) for name in KEYS}
+
+
+Override = Policy | Mapping[str, Any] | str | Path | None
 
 
 @dataclass(frozen=True)

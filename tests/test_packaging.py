@@ -37,7 +37,11 @@ ARROWS = {
     "frames": {"errors"},
     "outputs": {"errors"},
     "worker": {"errors", "channel", "frames"},
-    "session": {"errors", "policy", "report", "confine", "channel", "frames"},
+    "session": {"errors", "launcher", "policy", "report", "confine", "channel", "frames"},
+    # What a freshly started interpreter runs: it confines itself, and forks the worker's code.
+    "fresh": {"confine", "worker"},
+    "api": {"errors", "policy", "report", "session", "outputs", "channel", "frames"},
+    "client": {"errors", "frames"},
     "kernel": {"errors", "audit", "launcher", "policy", "report", "session", "outputs", "channel", "frames"},
     # The one place where both sides meet: it forks the worker's code into the sandbox.
     "kernel.launch": {"errors", "policy", "report", "confine", "worker", "session"},
@@ -61,6 +65,7 @@ FOREIGN = {
     "channel": set(),
     "channel.schema": {"msgspec"},
     "worker": {"IPython", "comm", "ipykernel", "jupyter_client", "traitlets", "tornado", "zmq"},
+    "fresh": set(),
     "session": {"msgspec", "psutil"},
 }
 

@@ -299,6 +299,7 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("environment.set", '{ A = "1" }', ['{ B = "2" }', '{ A = "1" }'], ['{ A = "2" }']),
     ("network.mode", '"none"', ['"none"'], []),
     ("audit.file", '"/var/log/a"', ['"/var/log/a"'], ['""', '"/var/log/b"']),
+    ("worker.python", '"/opt/a/bin/python"', ['"/opt/a/bin/python"'], ['"/opt/b/bin/python"']),
     ("audit.file", '""', ['""', '"/var/log/b"'], []),
     ("isolation.level", '"full"', ['"full"'], ['"auto"', '"seccomp+landlock"', '"subprocess"', '"in-process"']),
     ("isolation.level", '"auto"', ['"auto"', '"full"', '"seccomp+landlock"'], ['"seccomp"', '"subprocess"']),
@@ -482,7 +483,7 @@ class TestPresets:
         assert text.startswith(f"# {name}: ")
         tables = tomllib.loads(text)
         said = {f"{table}.{key}" for table, content in tables.items() for key in content}
-        wanted = {key for key in KEYS if not key.startswith("environment.")} - {"files.read", "audit.file"}
+        wanted = {key for key in KEYS if not key.startswith(("environment.", "worker."))} - {"files.read", "audit.file"}
         assert wanted <= said
 
     def test_standard_is_the_default(self) -> None:

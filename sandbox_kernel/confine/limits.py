@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import resource
+from typing import TYPE_CHECKING
 
-from ..policy import Limits
+if TYPE_CHECKING:  # the process that is confined may have no msgspec
+    from ..policy import Limits
 
 
 def planned(limits: Limits) -> tuple[tuple[int, int], ...]:

@@ -50,17 +50,23 @@ class _ProbeFailed(Exception):
     """A forbidden act was not refused."""
 
 
-def launch(plans: list[Plan], entry: Entry, control: socket.socket, *, listen: bool = False) -> NoReturn:
+def launch(
+    plans: list[Plan], entry: Entry, control: socket.socket, *, listen: bool = False, stays: bool = False
+) -> NoReturn:
     """The launcher: try the plans in order, in a child each. For a fork of the front; never returns.
 
     Sends ``{"event": "failed", ...}`` for each plan that cannot be had; "last" tells whether
     that was the last one. With ``listen`` "ready" brings the filter's listener at level full (``"listens": True``);
     below, each worker sends its own in an event "listener".
+
+    With ``stays`` this is no fork of the front but a child of its own program, and a subreaper: it ends after the
+    zygote. (It gets no death signal: the front's thread that started it may end at any time.)
     """
     status = 1
     try:
         front = os.getppid()
-        linux.set_pdeathsig(signal.SIGKILL)
+        if not stays:
+            linux.set_pdeathsig(signal.SIGKILL)
         _default_signals()
         control = _only_descriptor(control)
         failures: list[str] = []
@@ -68,6 +74,8 @@ def launch(plans: list[Plan], entry: Entry, control: socket.socket, *, listen: b
             failure = _try(plan, entry, control, failures, front, listen)
             if failure is None:
                 status = 0
+                if stays:
+                    _collect_all()
                 break
             final = at + 1 == len(plans) or failure.pop("final", False)
             failure["last"] = final
@@ -78,6 +86,14 @@ def launch(plans: list[Plan], entry: Entry, control: socket.socket, *, listen: b
                             f"{failure['step']}: {failure['error']}.")  # fmt: skip
     finally:
         os._exit(status)
+
+
+def _collect_all() -> None:
+    """Keep nothing open, and collect whatever ends until there is no child left."""
+    linux.close_range(3)
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
 
 
 def _only_descriptor(control: socket.socket) -> socket.socket:

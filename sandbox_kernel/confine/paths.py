@@ -6,6 +6,7 @@ import os
 import pwd
 import sys
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 HOMES = ("/home/sandbox", "/var/sandbox")  # the second where the workspace is or contains the first
 # Folders of the system, shown read-only at every level. The store folders are those of Nix and Guix, whose
@@ -104,17 +105,32 @@ def existing(paths: Iterable[str], links: list[tuple[str, str]]) -> list[str]:
     return list(found)
 
 
-def interpreter(notes: list[str], home: str) -> list[str]:
-    """Everything that running this very interpreter with its packages needs."""
+@dataclass(frozen=True, slots=True)
+class Python:
+    """An interpreter, as it sees itself (the names are those of `sys`)."""
+
+    executable: str
+    prefixes: tuple[str, ...]
+    path: tuple[str, ...]
+
+    @classmethod
+    def this(cls) -> Python:
+        """The one that runs this."""
+        prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
+        return cls(sys.executable, prefixes, tuple(sys.path))
+
+
+def interpreter(notes: list[str], home: str, python: Python) -> list[str]:
+    """Everything that running this interpreter with its packages needs, and this package."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    paths = [sys.executable, package]
-    for prefix in (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix):
+    paths = [python.executable, package]
+    for prefix in python.prefixes:
         if any(inside(place, os.path.realpath(prefix)) for place in (home, *PRIVATE, "/etc", "/proc")):
             # An interpreter installed right into / or a home: showing all of that would be no sandbox.
             paths += [os.path.join(prefix, name) for name in ("bin", "lib", "lib64")]
         else:
             paths.append(prefix)
-    for entry in sys.path:
+    for entry in python.path:
         if not os.path.isabs(entry) or not os.path.exists(entry):
             continue
         if any(inside(place, os.path.realpath(entry)) for place in (home, *PRIVATE, *MACHINE)):
@@ -124,14 +140,14 @@ def interpreter(notes: list[str], home: str) -> list[str]:
     return paths
 
 
-def import_trap(workspace: str, links: Iterable[tuple[str, str]], code: Iterable[str]) -> str:
+def import_trap(workspace: str, links: Iterable[tuple[str, str]], code: Iterable[str], python: Python) -> str:
     """What of the import path a cell could replace by a folder of its own, else "".
 
     That is an entry which does not exist yet, or a link on the way to one, in the workspace and not in a part of
     it that is read-only anyway. The next kernel would import it outside of any sandbox.
     """
     code = tuple(code)
-    entries: list[str] = [*sys.path, *filter(None, [sys.pycache_prefix])]
+    entries: list[str] = [*sys.path, *python.path, *filter(None, [sys.pycache_prefix])]
     for entry in entries:
         if os.path.isabs(entry):
             while not os.path.lexists(entry):

@@ -10,18 +10,19 @@ from __future__ import annotations  # noqa: I001 - one name a line would make th
 import functools
 import os
 import secrets
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from ..errors import IsolationUnavailable
-from ..policy import Policy
 from . import landlock, limits, seccomp
 from .paths import (  # fmt: skip
-    DEVICES, ETC, HOMES, LOCAL_READ, PROC_SELF_READ, SECRET_NAMES, SYSTEM, above, existing, home_of, import_trap,
-    inside, interpreter, links_along, reachable, visible_workspace,
+    DEVICES, ETC, HOMES, LOCAL_READ, PROC_SELF_READ, SECRET_NAMES, SYSTEM, Python, above, existing, home_of,
+    import_trap, inside, interpreter, links_along, reachable, visible_workspace,
 )
+
+if TYPE_CHECKING:  # the process that is confined may have no msgspec
+    from ..policy import Policy
 
 # Worker of a root front: an id that owns nothing on an ordinary host. Not 65534, which inside a user
 # namespace stands for every id without a map: all of the system's files would seem to be the worker's.
@@ -155,20 +156,22 @@ class Plan:
 
 def make_plans(
     policy: Policy,
-    workspace: str | os.PathLike[str],
+    workspace: str | os.PathLike[str] | None,
     *,
     launcher_env: Mapping[str, str],
     hidden: Iterable[str] = (),
+    python: Python | None = None,
 ) -> list[Plan]:
     """The plans to try, best first, for this process's user on this host.
 
     Args:
         policy: what is allowed.
-        workspace: the notebook's folder.
+        workspace: the notebook's folder; None: cells start in a private one.
         launcher_env: the variables that may reach the cells; those of the policy and HOME, USER, LOGNAME,
             SHELL and TMPDIR of the sandbox are added.
         hidden: further paths that must not be visible (Jupyter's runtime folder). The workspace itself may be
             among them (it is the home or the runtime folder): then `SECRET_NAMES` in it are hidden.
+        python: the interpreter that runs the cells; None: this one.
 
     Raises:
         IsolationUnavailable: the level is not one with a process of its own.
@@ -178,11 +181,13 @@ def make_plans(
     if level == "in-process":
         raise IsolationUnavailable(level, "process", "this level has no process of its own")
     names = levels_of(level, policy.isolation.require)
-    real = os.path.realpath(workspace, strict=True)
+    asked = "" if workspace is None else os.path.abspath(workspace)
+    real = asked and os.path.realpath(asked, strict=True)
+    python = python or Python.this()
     return [
-        _assemble(name, who, policy, os.path.abspath(workspace), launcher_env, hidden)
+        _assemble(name, who, policy, asked, launcher_env, hidden, python)
         for name in names
-        for who in _identities("namespaces" in LAYERS[name], real)
+        for who in _identities("namespaces" in LAYERS[name], real, python)
     ]
 
 
@@ -194,23 +199,29 @@ def levels_of(level: str, require: str) -> tuple[str, ...]:
     return tuple(name for name in ORDER if LAYERS[name] >= LAYERS[require])
 
 
-def _identities(namespaces: bool, workspace: str) -> Iterator[Identity]:
+def _identities(namespaces: bool, workspace: str, python: Python) -> Iterator[Identity]:
     """Who the worker may be, best first. Uid 0 is bound by no process limit, hence only the last resort."""
-    uid, owner = os.geteuid(), os.stat(workspace)
+    uid = os.geteuid()
     if uid != 0:
         yield Identity("self", uid, os.getegid())
         return
+    owner, owner_group = _owner(workspace) if workspace else (0 if namespaces else NOBODY, NOBODY)
     # Group 0 would come with the rights of root's group; the owner's own bits are enough.
-    group = owner.st_gid or NOBODY
+    group = owner_group or NOBODY
     # Without mounts the owner must be able to go to the interpreter as it lies: not below root's private
     # home.
-    needed = [os.path.realpath(p) for p in (sys.prefix, sys.base_prefix, sys.executable, workspace)]
-    if owner.st_uid != 0 and (namespaces or all(reachable(p, owner.st_uid, group) for p in needed)):
-        yield Identity("owner", owner.st_uid, group)
+    needed = [os.path.realpath(p) for p in (*python.prefixes, python.executable, workspace or "/")]
+    if owner != 0 and (namespaces or all(reachable(p, owner, group) for p in needed)):
+        yield Identity("owner", owner, group)
     elif namespaces:
         yield Identity("mapped", NOBODY, NOBODY)
-    if owner.st_uid == 0 or not namespaces:
+    if owner == 0 or not namespaces:
         yield Identity("root", 0, 0)
+
+
+def _owner(path: str) -> tuple[int, int]:
+    found = os.stat(path)
+    return found.st_uid, found.st_gid
 
 
 def grant_around(access: Access, folder: str, without: Iterable[str]) -> list[Grant]:
@@ -233,23 +244,19 @@ def grant_around(access: Access, folder: str, without: Iterable[str]) -> list[Gr
 
 
 def _assemble(
-    level: str,
-    who: Identity,
-    policy: Policy,
-    asked: str,
-    launcher_env: Mapping[str, str],
-    hidden: Iterable[str],
-) -> Plan:
+    level: str, who: Identity, policy: Policy, asked: str, launcher_env: Mapping[str, str], hidden: Iterable[str],
+    python: Python,
+) -> Plan:  # fmt: skip
     layers, notes = LAYERS[level], []  # type: Layers, list[str]
     namespaces = "namespaces" in layers
     home = home_of(launcher_env)
     hide = {os.path.realpath(h) for h in hidden if os.path.exists(h)}
-    links, real = links_along(asked)
-    workspace = visible_workspace(real, hide, notes)
+    links, real = links_along(asked) if asked else ([], "")
+    workspace = visible_workspace(real, hide, notes) if real else ""
     writable = policy.files.workspace == "read-write" and bool(workspace)
 
     # What is shown: real paths, and the links by which they are named.
-    system, code = existing(SYSTEM, links), existing(interpreter(notes, home), links)
+    system, code = existing(SYSTEM, links), existing(interpreter(notes, home, python), links)
     data = existing(policy.files.read, links)
     for path in [d for d in data if any(inside(place, d) for place in ("/tmp", "/etc", "/proc", "/dev"))]:  # noqa: S108
         data.remove(path)
@@ -259,7 +266,7 @@ def _assemble(
     if workspace in code:
         writable = False
         notes.append("The workspace is on the kernel's own import path, so it is read-only.")
-    elif writable and (trap := import_trap(workspace, links, code)):
+    elif writable and (trap := import_trap(workspace, links, code, python)):
         writable = False
         notes.append(f"{trap} is on the kernel's own import path and could be put there by a cell, so the workspace "
                      "is read-only.")
@@ -298,8 +305,7 @@ def _assemble(
         scratch = os.path.join(os.path.realpath(parent), f"sandbox-{secrets.token_hex(8)}")
         tmp, inner_home, private = os.path.join(scratch, "tmp"), os.path.join(scratch, "home"), []
         notes += _losses(level, who)
-        found = os.stat(real)
-        if who.strategy == "root" and found.st_uid != 0 and not found.st_mode & 0o002:
+        if real and who.strategy == "root" and os.stat(real).st_uid != 0 and not os.stat(real).st_mode & 0o002:
             notes.append("The workspace belongs to another user and cannot be written.")
     environment = {**launcher_env, **policy.environment.set}
     environment |= {"HOME": inner_home, "USER": USER, "LOGNAME": USER, "SHELL": "/bin/sh", "TMPDIR": tmp}
@@ -327,7 +333,7 @@ def _assemble(
     notes += seccomp.notes(level, abi) if "seccomp" in layers else []
     return Plan(
         level=level, layers=layers, identity=who, workspace=workspace, workspace_writable=writable,
-        cwd=workspace or inner_home, binds=_outermost(binds.values()) if namespaces else (),
+        cwd=workspace or (inner_home if asked else tmp), binds=_outermost(binds.values()) if namespaces else (),
         links=tuple(dict.fromkeys(links)) if namespaces else (), tmpfs=tuple(private),
         files=tuple(_etc_files(who, inner_home)) if namespaces else (),
         protected=tuple(sorted(protected)), hidden=tuple(sorted(hide)), grants=tuple(dict.fromkeys(grants)),

@@ -6,6 +6,7 @@ import gc
 import json
 import os
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 from ..confine import linux
@@ -14,6 +15,7 @@ from ..confine.plan import Plan, make_plans
 from ..errors import IsolationUnavailable, SandboxError
 from ..policy import Resolved
 from ..session.denials import Denials
+from ..session.start import start
 from ..worker import entry
 from .app import SandboxApp
 from .environment import RESOLVED_VARIABLE
@@ -47,11 +49,16 @@ def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
 
 def _start_sandbox(
     hidden: tuple[str, ...], denials: Denials
-) -> tuple[Resolved, ZygoteLink | SandboxError, list[Plan]]:
+) -> tuple[Resolved, ZygoteLink | SandboxError, Sequence[Plan]]:
     """Fork the sandbox; a policy or a machine that does not allow it is told later, in each cell."""
     resolved = Resolved()
     try:
         resolved = Resolved.from_json(os.environ.pop(RESOLVED_VARIABLE, ""))
+        if resolved.policy.worker.python:
+            zygote, started = start(
+                resolved.policy, denials, launcher_env=os.environ, workspace=os.getcwd(), hidden=hidden
+            )
+            return resolved, zygote, started
         environment = {**os.environ, **resolved.policy.environment.set}
         plans = make_plans(resolved.policy, os.getcwd(), launcher_env=environment, hidden=hidden)
         gc.freeze()  # what is imported by now is shared with the sandbox as long as no collection writes to it

@@ -1,0 +1,55 @@
+"""Starting the sandbox's first process as an interpreter of its own (the kernel forks it, see `kernel.launch`)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ..confine.interpreter import OWN_VARIABLES, start_interpreter
+from ..confine.launch import ZygoteLink
+from ..confine.plan import Plan, make_plans
+from ..launcher import passed
+from ..policy import Policy
+from .denials import Denials
+
+
+def start(
+    policy: Policy,
+    denials: Denials,
+    *,
+    launcher_env: Mapping[str, str],
+    workspace: str | Path | None,
+    hidden: Iterable[str] = (),
+) -> tuple[ZygoteLink, Sequence[Plan]]:
+    """Start ``[worker] python``, or this process's interpreter. Blocks for some 50 ms.
+
+    Args:
+        policy: what holds.
+        denials: answers the refused system calls.
+        launcher_env: the environment of this process; only what the policy lets through reaches the sandbox.
+        workspace: the folder that cells see; None: a private one.
+        hidden: further folders that must not show.
+
+    Raises:
+        IsolationUnavailable: no such level or interpreter. What fails later is told through the link.
+        OSError: the workspace does not exist.
+    """
+    rules = policy.environment
+    environment = {**passed(launcher_env, rules.allow, rules.deny), **rules.set}
+    if policy.worker.python:
+        environment = {k: v for k, v in environment.items() if k not in OWN_VARIABLES or k in rules.set}
+    return start_interpreter(
+        policy.worker.python or sys.executable or "/proc/self/exe", environment,
+        lambda python: make_plans(
+            policy, workspace, launcher_env={**environment, **_home(launcher_env)}, hidden=hidden, python=python
+        ),
+        denials,
+    )  # fmt: skip
+
+
+def _home(launcher_env: Mapping[str, str]) -> dict[str, str]:
+    """Where the home is, so that it is not shown; the sandbox's own replaces it in the plan."""
+    home = launcher_env.get("HOME", "")
+    return {"HOME": home} if os.path.isabs(home) else {}
