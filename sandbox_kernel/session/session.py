@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..channel import schema
 from ..channel.framing import FrameTooLarge
@@ -18,38 +18,17 @@ from ..confine.plan import Plan
 from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
 from ..policy import Policy
 from ..report import cut_here, cut_total
+from .clock import Clock
 from .limits import MERGE_S, OutputBudget, sent_bytes, short_error, short_reply
+from .sink import Sink
 from .supervisor import Interrupted, Supervisor, quiet
 from .watchdog import Watchdog
 
 __all__ = ["Interrupted", "Plan", "Session", "Sink", "Zygote"]
 
 _REMEMBERED = 1000
-
-
-class Sink(Protocol):
-    """What the session tells its user. The texts in it come from the worker: hostile until gated."""
-
-    def stream(self, parent: str, name: str, text: str) -> None:
-        """Text for standard output or error."""
-
-    def publish(self, message: schema.Publish, buffers: list[bytes]) -> None:
-        """A display, result, error or comm message."""
-
-    def ask(self, message: schema.InputRequest) -> None:
-        """Code of the cell waits for a line of input."""
-
-    def flush(self) -> None:
-        """Everything up to here must be on its way before the next reply."""
-
-    def lost(self, error: SandboxError) -> None:
-        """The worker is gone, and with it the variables."""
-
-    def pressed(self) -> bool:
-        """True while the client is too slow; the worker is made to wait."""
-
-    def pace(self, seconds: float) -> None:
-        """From now on printed text should be merged into messages over this time (10 ms at first)."""
+# Requests that limits hold for, one at a time: they run code of the cells, or the worker may say that they do.
+CELLS = frozenset({"execute"})
 
 
 class _Pending:
@@ -85,7 +64,7 @@ class Session:
         self._pace_s = MERGE_S
         self._limit: LimitReached | None = None  # that is ending the running cell
         self._limit_timer: asyncio.TimerHandle | None = None
-        self._time_timer: asyncio.TimerHandle | None = None
+        self.clock = Clock()
         self._error_shown: tuple[object, object] | None = None
         self._untold: SandboxError | None = None  # a loss that no cell was there to report
         self._pending: dict[str, _Pending] = {}
@@ -115,9 +94,14 @@ class Session:
     # ------------------------------------------------------------ requests
 
     async def request(
-        self, op: str, request_id: str, fields: Mapping[str, Any], buffers: Sequence[bytes | memoryview] = ()
-    ) -> dict[str, Any]:
+        self, op: str, request_id: str, fields: Mapping[str, Any], buffers: Sequence[bytes | memoryview] = (), *,
+        fds: Sequence[int] = (), time_s: float = 0.0,
+    ) -> dict[str, Any]:  # fmt: skip
         """Send one request and wait for its reply.
+
+        Args:
+            fds: descriptors that go with it; the caller closes them afterwards.
+            time_s: what it may take, besides the limit of the policy; 0: no further limit.
 
         Returns:
             the reply's content with known fields only (see `schema.check_reply`).
@@ -127,7 +111,7 @@ class Session:
             RequestTooLarge: it cannot be sent.
             SandboxError: no sandbox, or the worker was lost before it replied.
         """
-        cell = op == "execute"
+        cell = op in CELLS
         if cell:
             self.turn += 1
             self._executing = self._last_executed = request_id
@@ -138,14 +122,14 @@ class Session:
             worker = await self.supervisor.get_worker(stoppable=cell)
             future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
             self._pending[request_id] = _Pending(op, future)
-            if cell:
+            if op == "execute":
                 self._tell_loss(request_id, fields)
             try:
-                worker.send({"op": op, "id": request_id, **fields}, buffers)
+                worker.send({"op": op, "id": request_id, **fields}, buffers, fds)
             except FrameTooLarge as error:
                 raise RequestTooLarge(str(error)) from error
             if cell:
-                self._start_clocks()
+                self._start_clocks(time_s)
             content = await future
             limit = (self._limit or self.watchdog.last_look()) if cell else None
             if limit is not None and not self._ended_before(content):
@@ -209,10 +193,11 @@ class Session:
             )
 
     def _disarm(self) -> None:
-        for timer in (self._escalation, self._limit_timer, self._time_timer):
+        self.clock.stop()
+        for timer in (self._escalation, self._limit_timer):
             if timer is not None:
                 timer.cancel()
-        self._escalation = self._limit_timer = self._time_timer = None
+        self._escalation = self._limit_timer = None
 
     # ------------------------------------------------------------ limits
 
@@ -228,10 +213,12 @@ class Session:
             self._loop, ready["pid"], folders=folders, uid=details.get("uid", -1), memory_folders=memory_folders
         )
 
-    def _start_clocks(self) -> None:
-        allowed = self.policy.limits.cell_time
+    def _start_clocks(self, time_s: float) -> None:
+        allowed, rule = self.policy.limits.cell_time, "limits.cell_time"
+        if time_s and (not allowed or time_s < allowed):
+            allowed, rule = time_s, "timeout"
         if allowed:
-            self._time_timer = self._loop.call_later(allowed, self._breach, TimeLimit(allowed, allowed), True)
+            self.clock.start(self._loop, allowed, lambda: self._breach(TimeLimit(allowed, allowed, rule=rule), True))
         self.watchdog.cell_began()
 
     def _breach(self, error: LimitReached, gently: bool) -> None:
