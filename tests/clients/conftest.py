@@ -1,0 +1,154 @@
+"""Clients in environments of their own, servers on loopback, and a notebook for them."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from . import report
+
+ENVIRONMENTS = Path(__file__).parents[2] / "build" / "clients"
+INSTALL_S = 600.0
+
+# Clients that would change the JupyterLab of the other tests, were they installed beside it: with extensions of
+# servers and pages, and with other versions of what the tests use.
+REQUIREMENTS = {
+    "servers": ("voila>=0.5.8", "jupyter_kernel_gateway>=3.0.1", "nbgrader>=0.9.5"),
+    "mcp": ("jupyter-mcp-server>=2.0", "ipykernel>=7.4"),
+}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("clients")
+            # (Not the fixtures' time: the first test of an environment waits until that is installed.)
+            item.add_marker(pytest.mark.timeout(150, func_only=True))
+
+
+class Client:
+    """How a client is run: its programs, and what it needs to find the kernel."""
+
+    def __init__(self, python: Path, environment: dict[str, str], folder: Path) -> None:
+        self.python, self.environment, self.folder = python, environment, folder
+
+    def line(self, program: str, *arguments: str) -> list[str]:
+        """The command line of a program of the environment."""
+        return [str(self.python.with_name(program)), *arguments]
+
+    def run(self, *command: str, check: bool = True, seconds: float = 120, **more: str) -> str:
+        """Runs a program of the environment, and gives what it wrote to both streams."""
+        done = subprocess.run(
+            self.line(*command), cwd=self.folder, env=self.environment | more, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds,
+        )  # fmt: skip
+        assert not check or done.returncode == 0, done.stdout
+        return done.stdout if check else f"exit {done.returncode}\n{done.stdout}"
+
+
+Clients = Callable[[str], Client]
+
+
+@pytest.fixture(scope="session")
+def kernelspecs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for JUPYTER_PATH, as a user makes it for Jupyters outside the kernel's environment."""
+    prefix = tmp_path_factory.mktemp("prefix")
+    subprocess.run(
+        [str(Path(sys.executable).with_name("sandbox-kernel")), "install", "--prefix", str(prefix)], check=True,
+        stdout=subprocess.DEVNULL,
+    )  # fmt: skip
+    return prefix / "share" / "jupyter"
+
+
+@pytest.fixture
+def client(kernelspecs: Path, tmp_path: Path) -> Clients:
+    """``client("here")`` uses the tests' own environment, ``client(NAME)`` one with `REQUIREMENTS`."""
+    environment = {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "JUPYTER_"))},
+        "JUPYTER_PATH": str(kernelspecs), "PYTHONDONTWRITEBYTECODE": "1",
+    }  # fmt: skip
+    for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        environment[name] = str(tmp_path / "jupyter" / name.lower())
+        Path(environment[name]).mkdir(parents=True, mode=0o700)
+    folder = tmp_path / "work"
+    folder.mkdir()
+
+    def give(name: str) -> Client:
+        return Client(Path(sys.executable) if name == "here" else _environment(name), environment, folder)
+
+    return give
+
+
+def _environment(name: str) -> Path:
+    """The interpreter of a virtual environment that is made once and kept until its requirements change."""
+    wanted = "\n".join((sys.version, *REQUIREMENTS[name]))
+    folder = ENVIRONMENTS / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=INSTALL_S)
+        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, *REQUIREMENTS[name]], check=True, timeout=INSTALL_S)
+        (folder / "complete").touch()
+    return python
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A file that no cell may read."""
+    file = tmp_path / "outside.txt"
+    file.write_text("a secret of the host")
+    return file
+
+
+@pytest.fixture
+def notebook(client: Clients, outside: Path) -> Path:
+    """The report, see `report`, in the folder of the client."""
+    return report.write(client("here").folder / "report.ipynb", outside)
+
+
+Serve = Callable[..., int]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Starts a server: ``port = serve(client, "voila", "--port={port}")``; it is ended with the test."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def begin(client: Client, *command: str, **more: str) -> int:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = int(probe.getsockname()[1])
+        log = tmp_path / f"server{len(running)}.log"
+        with log.open("wb") as file:
+            running.append(subprocess.Popen(
+                client.line(*(part.replace("{port}", str(port)) for part in command)),
+                cwd=client.folder, env=client.environment | more, stdin=subprocess.DEVNULL, stdout=file, stderr=file,
+            ))  # fmt: skip
+        end = time.monotonic() + 60
+        while time.monotonic() < end and running[-1].poll() is None:
+            with socket.socket() as probe:
+                probe.settimeout(1)
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return port
+            time.sleep(0.1)
+        raise AssertionError(f"{command[0]} does not listen:\n{log.read_text(errors='replace')}")
+
+    yield begin
+    for process in running:
+        process.terminate()
+    for process in running:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
