@@ -27,11 +27,16 @@ from .policy_layers import BUILT_IN as BUILT_IN
 from .policy_layers import Layers, is_path, preset_file, read_toml
 from .policy_values import (
     Count,
+    CountOrNone,
     File,
     Key,
+    Modules,
     Names,
     Paths,
     Refused,
+    RefusedBuiltins,
+    RefusedModules,
+    RefusedWords,
     Seconds,
     SecondsOrNone,
     Size,
@@ -134,6 +139,30 @@ class Environment(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     set: Values = {}
 
 
+class Code(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``[code]``: what cells may say; guard rails that are checked before a cell runs, not the wall.
+
+    Attributes:
+        imports.allow: modules that cells may import, with everything below them; ``*`` stands for any text.
+        imports.deny: modules that they may not, whatever `imports.allow` says. Names of several files add up.
+        forbid: names ("eval"), attribute paths ("os.system") and keywords ("while") that may not occur. Those of
+            several files add up.
+        builtins.remove: built-in names that cells do not have. Names of several files add up.
+        max_code_chars: characters of one cell; 0: no limit.
+        functions_only: at top level only imports, definitions and a docstring.
+        dunder_attributes: "deny" refuses attributes that lead to Python's inside, such as ``__globals__`` or
+            ``f_back``, in format strings too; ``__init__``, ``__name__`` and the like stay.
+    """
+
+    imports_allow: Modules = ("*",)
+    imports_deny: RefusedModules = ()
+    forbid: RefusedWords = ()
+    builtins_remove: RefusedBuiltins = ()
+    max_code_chars: CountOrNone = 0
+    functions_only: bool = False
+    dunder_attributes: Literal["deny", "allow"] = "allow"
+
+
 class Audit(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``[audit]``: the log of what was run.
 
@@ -164,6 +193,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     files: Files = Files()
     network: Network = Network()
     environment: Environment = Environment()
+    code: Code = Code()
     audit: Audit = Audit()
     worker: Worker = Worker()
 
@@ -239,7 +269,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     def values(self) -> dict[str, Any]:
         """``{"limits.memory": 4294967296, ...}``, in the order of the tables."""
-        return {name: getattr(getattr(self, name.partition(".")[0]), name.partition(".")[2]) for name in KEYS}
+        return {name: getattr(getattr(self, name.partition(".")[0]), key.field) for name, key in KEYS.items()}
 
 
 Override = Policy | Mapping[str, Any] | str | Path | None
@@ -295,9 +325,9 @@ def refusal_to_json(error: PolicyError) -> str:
 def _keys() -> dict[str, Key]:
     found = {}
     for table in msgspec.structs.fields(Policy):
-        for key, annotation in get_type_hints(type(table.default), include_extras=True).items():
-            name = f"{table.name}.{key}"
-            found[name] = Key.of(name, annotation, getattr(table.default, key))
+        for name, annotation in get_type_hints(type(table.default), include_extras=True).items():
+            key = Key.of(table.name, name, annotation, getattr(table.default, name))
+            found[key.name] = key
     return found
 
 
@@ -309,6 +339,5 @@ def _built(values: Mapping[str, Any]) -> Policy:
     values = {**values, "environment.set": without(values.get("environment.set", {}), refused)}
     tables: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
-        table, _, key = name.partition(".")
-        tables.setdefault(table, {})[key] = value
+        tables.setdefault(name.partition(".")[0], {})[KEYS[name].field] = value
     return msgspec.convert(tables, Policy)

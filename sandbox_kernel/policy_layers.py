@@ -5,7 +5,7 @@ Works on values by key (``{"limits.memory": 4294967296}``); which keys there are
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +135,7 @@ class Layers:
             if not isinstance(content, Mapping):
                 raise PolicyError(f"{where}: {table}", f"must be a table, written [{table}]")
             known = [name.partition(".")[2] for name in self._keys if name.startswith(f"{table}.")]
-            for key, value in content.items():
+            for key, value in self._flat(table, content):
                 name = f"{table}.{key}"
                 if name not in self._keys:
                     problem = f"there is no such key{self._elsewhere(key)}"
@@ -143,6 +143,15 @@ class Layers:
                 values[name] = self._keys[name].parse(value, where)
         self._check(values, where)
         return values
+
+    def _flat(self, table: str, content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+        """The keys of a table; those with a dot (``imports.allow``) come as tables of their own from TOML."""
+        for key, value in content.items():
+            inner = any(name.startswith(f"{table}.{key}.") for name in self._keys)
+            if inner and isinstance(value, Mapping):
+                yield from ((f"{key}.{part}", one) for part, one in value.items())
+            else:
+                yield key, value
 
     def _check(self, values: Mapping[str, Any], where: str) -> None:
         """Contradictions within one file."""

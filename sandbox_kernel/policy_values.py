@@ -24,10 +24,17 @@ File = Annotated[str, Meta(extra={"kind": "file"})]
 Paths = Annotated[tuple[str, ...], Meta(extra={"kind": "paths"})]
 Names = Annotated[tuple[str, ...], Meta(extra={"kind": "names"})]
 Refused = Annotated[tuple[str, ...], Meta(extra={"kind": "refused names"})]
+# Dotted names in which * stands for any text. A `name` is the key's, where it is not the field's.
+Modules = Annotated[tuple[str, ...], Meta(extra={"kind": "modules", "name": "imports.allow"})]
+RefusedModules = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words", "name": "imports.deny"})]
+RefusedWords = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words"})]
+RefusedBuiltins = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words", "name": "builtins.remove"})]
+CountOrNone = Annotated[int, Meta(extra={"kind": "count", "none": True})]
 Values = Annotated[dict[str, str], Meta(extra={"kind": "values"})]
 
 _NUMBERS = {"size": parse_size, "count": parse_count, "time": parse_seconds}
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DOTTED = re.compile(r"[\w*]+(\.[\w*]+)*")
 # What the sandbox itself sets; a value from a policy would silently be overwritten.
 OWN_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
 
@@ -47,9 +54,11 @@ class Key:
     """A key of the policy, such as ``limits.memory``.
 
     Attributes:
-        kind: "size", "count", "time", "choice", "file", "paths", "names", "refused names" or "values".
+        kind: "size", "count", "time", "choice", "flag", "file", "paths", "names", "refused names", "modules",
+            "refused words" or "values".
         none: 0 and "none" are values and mean no limit.
         choices: for a choice, the tightest first (levels are compared by `STRENGTH` instead).
+        field: the name of the field that holds the value.
     """
 
     name: str
@@ -57,19 +66,23 @@ class Key:
     default: Any
     none: bool = False
     choices: tuple[str, ...] = ()
+    field: str = ""
 
     @property
     def adds_up(self) -> bool:
         """Whether the values of several files count together."""
-        return self.kind in ("values", "refused names")
+        return self.kind in ("values", "refused names", "refused words")
 
     @classmethod
-    def of(cls, name: str, annotation: Any, default: Any) -> Key:
+    def of(cls, table: str, field: str, annotation: Any, default: Any) -> Key:
         """The key that a field with this type is."""
+        name = f"{table}.{field}"
         if get_origin(annotation) is Literal:
-            return cls(name, "choice", default, choices=get_args(annotation))
+            return cls(name, "choice", default, choices=get_args(annotation), field=field)
+        if annotation is bool:
+            return cls(name, "flag", default, field=field)
         extra = annotation.__metadata__[0].extra
-        return cls(name, extra["kind"], default, extra.get("none", False))
+        return cls(f"{table}.{extra.get('name', field)}", extra["kind"], default, extra.get("none", False), field=field)
 
     def parse(self, value: object, where: str) -> Any:
         """The value as the policy holds it, out of what a TOML file may say.
@@ -93,6 +106,10 @@ class Key:
             return value
         if self.kind == "values":
             return _values(value, spot)
+        if self.kind == "flag":
+            if not isinstance(value, bool):
+                raise PolicyError(spot, f"{value!r} is neither true nor false")
+            return value
         if self.kind == "file":
             if not isinstance(value, str) or "\0" in value or (value and not os.path.isabs(value)):
                 raise PolicyError(spot, f"{value!r} is not an absolute path")
@@ -107,6 +124,9 @@ class Key:
         if self.kind == "paths":
             if not os.path.isabs(item) or "\0" in item:
                 raise PolicyError(spot, f"{item!r} is not an absolute path")
+        elif self.kind in ("modules", "refused words"):
+            if not _DOTTED.fullmatch(item):
+                raise PolicyError(spot, f"{item!r} is not a dotted name, in which * stands for any text")
         elif item == "*" and self.kind == "names":
             raise PolicyError(spot, "'*' would pass every secret of the launcher on; name variables or prefixes")
         elif item != "*" and not _NAME.fullmatch(item.removesuffix("*")):
@@ -125,7 +145,9 @@ class Key:
                 return str(value) or "none"
             case "values":
                 return ", ".join(f"{name}={text}" for name, text in sorted(value.items())) or "(empty)"
-            case "paths" | "names" | "refused names":
+            case "flag":
+                return "true" if value else "false"
+            case "paths" | "names" | "refused names" | "modules" | "refused words":
                 return ", ".join(value) or "(empty)"
         return str(value)
 
@@ -149,6 +171,10 @@ class Key:
                 return self.choices.index(value) > self.choices.index(fixed)
             case "file":
                 return bool(fixed) and value != fixed
+            case "flag":
+                return bool(fixed) and not value
+            case "modules":
+                return not all(any(_stands_for(pattern, name) for pattern in fixed) for name in value)
             case "paths":  # real paths: a link in a folder that is allowed may lead out of it
                 folders = [os.path.realpath(folder) for folder in fixed]
                 return not all(any(inside(os.path.realpath(path), f) for f in folders) for path in value)
@@ -163,7 +189,7 @@ class Key:
         """What holds when a later file says ``value``: the later value, or both where they add up."""
         if self.kind == "values":
             return {**below, **value}
-        return tuple(dict.fromkeys((*below, *value))) if self.kind == "refused names" else value
+        return tuple(dict.fromkeys((*below, *value))) if self.adds_up else value
 
 
 def floor_of(level: str, require: str) -> str:
@@ -202,3 +228,8 @@ def _covers(pattern: str, name: str) -> bool:
     """Whether everything that ``name`` (a name or prefix) stands for falls under ``pattern``."""
     return name == pattern or (pattern.endswith("*") and name.startswith(pattern[:-1]))
 
+
+def _stands_for(pattern: str, name: str) -> bool:
+    """Whether every module that ``name`` (a module or pattern) stands for falls under ``pattern``."""
+    wild = re.compile(".*".join(re.escape(part) for part in pattern.split("*")) + r"(\..*)?")
+    return wild.fullmatch(name) is not None

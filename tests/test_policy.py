@@ -94,7 +94,7 @@ class TestValues:
     def test_the_docstring_says_which_keys_can_have_no_limit(self) -> None:
         said = {f"limits.{line.split(':')[0].strip()}" for line in (Policy().limits.__doc__ or "").splitlines()
                 if "0: no limit" in line}  # fmt: skip
-        assert said == {key for key in KEYS if KEYS[key].none} == {
+        assert said == {key for key in KEYS if KEYS[key].none and key.startswith("limits.")} == {
             "limits.disk", "limits.cell_time", "limits.cell_cpu"}
 
     @pytest.mark.parametrize("key", [k for k in KEYS if k.startswith("limits.") and not KEYS[k].none])
@@ -129,6 +129,10 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     ("value", {"environment": {"set": {"X": True}}}, ["environment.set", "X"]),
     ("denied", {"environment": {"set": {"AB": "1"}, "deny": ["A*"]}}, ["environment.set", "environment.deny"]),
     ("network", {"network": {"mode": "all"}}, ["network.mode", '"none"']),
+    ("flag", {"code": {"functions_only": 1}}, ["code.functions_only", "neither true nor false"]),
+    ("dotted name", {"code": {"forbid": ["os system"]}}, ["code.forbid", "'os system'"]),
+    ("inner table", {"code": {"imports": {"alow": []}}}, ["code.imports.alow", "Did you mean 'imports.allow'?"]),
+    ("half a key", {"code": {"imports": ["os"]}}, ["code.imports", "no such key"]),
     ("preset", {"preset": "clasroom"}, ["preset", "Did you mean 'classroom'?"]),
     ("preset's type", {"preset": 1}, ["preset", "1"]),
 ]  # fmt: skip
@@ -298,6 +302,15 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("environment.deny", '["SECRET_*"]', ["[]", '["OTHER"]'], []),
     ("environment.set", '{ A = "1" }', ['{ B = "2" }', '{ A = "1" }'], ['{ A = "2" }']),
     ("network.mode", '"none"', ['"none"'], []),
+    ("code.imports.allow", '["numpy", "pandas*"]', ['["numpy"]', '["numpy.linalg", "pandas.io"]', "[]"],
+     ['["*"]', '["num*"]', '["scipy"]']),
+    ("code.imports.deny", '["ctypes"]', ['["ctypes"]', '["socket"]', "[]"], []),
+    ("code.forbid", '["eval"]', ['["eval", "os.*"]', "[]"], []),
+    ("code.builtins.remove", '["open"]', ['["input"]', "[]"], []),
+    ("code.max_code_chars", "1000", ["1000", "10"], ["1001", '"none"']),
+    ("code.functions_only", "true", ["true"], ["false"]),
+    ("code.functions_only", "false", ["true", "false"], []),
+    ("code.dunder_attributes", '"deny"', ['"deny"'], ['"allow"']),
     ("audit.file", '"/var/log/a"', ['"/var/log/a"'], ['""', '"/var/log/b"']),
     ("worker.python", '"/opt/a/bin/python"', ['"/opt/a/bin/python"'], ['"/opt/b/bin/python"']),
     ("audit.file", '""', ['""', '"/var/log/b"'], []),
@@ -483,8 +496,10 @@ class TestPresets:
         assert text.startswith(f"# {name}: ")
         tables = tomllib.loads(text)
         said = {f"{table}.{key}" for table, content in tables.items() for key in content}
-        wanted = {key for key in KEYS if not key.startswith(("environment.", "worker."))} - {"files.read", "audit.file"}
+        optional = ("environment.", "worker.", "code.")
+        wanted = {key for key in KEYS if not key.startswith(optional)} - {"files.read", "audit.file"}
         assert wanted <= said
+        assert ("code" in tables) is (name in ("classroom", "strict")), "guard rails are off unless they are asked for"
 
     def test_standard_is_the_default(self) -> None:
         assert Policy.load("standard") == Policy()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import SandboxError
-from . import audit, doctor, install, policy, run
+from . import audit, check, doctor, install, policy, run
 from .stop import Stop
 
 DESCRIPTION = """\
@@ -23,6 +23,8 @@ examples:
   sandbox-kernel install --user --name course --display-name "Course" --policy ~/policies/course.toml
                                                a second kernel, with limits of its own
   sandbox-kernel doctor                        does the sandbox hold on this machine, and how strong is it?
+  sandbox-kernel check homework.ipynb --policy classroom
+                                               does it keep the course's rules for code?
   sandbox-kernel policy show                   what a kernel started from here may do, and who decided that
 
 `sandbox-kernel COMMAND --help` tells more.
@@ -47,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run, install, doctor, policy, audit):
+    for command in (run, install, doctor, policy, check, audit):
         command.add_command(commands)
     args = parser.parse_args(argv)
     try:

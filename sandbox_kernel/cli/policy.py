@@ -203,6 +203,7 @@ that asks for more is cut to what is allowed. Keys that the administrator's file
 TIGHTER = {
     "file": "the same file",
     "size": "smaller", "count": "smaller", "time": "shorter", "paths": "the same folders, or folders inside them",
+    "flag": "`true`", "modules": "the same modules, or modules below them", "refused words": "more names",
     "names": "fewer names", "refused names": "more names", "values": "names that are neither set nor denied there",
 }  # fmt: skip
 KEYS_ONLY = {
@@ -210,6 +211,7 @@ KEYS_ONLY = {
     "isolation.require": "the same",
     "network.mode": "",
     "files.workspace": "`read-only`",
+    "code.dunder_attributes": "`deny`",
 }
 
 

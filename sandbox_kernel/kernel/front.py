@@ -28,6 +28,7 @@ from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell
+from .code_gate import CodeGate
 from .history import History
 from .publisher import Publisher
 
@@ -64,6 +65,7 @@ class SandboxedKernel(Kernel):
         workspace = plans[0].workspace if plans else ""
         self.sandbox = Session(zygote, resolved.policy, self.publisher, workspace=workspace)
         seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
+        self.code_gate = CodeGate(resolved.policy.code)
         self.audit = cell.Audit(resolved.policy.audit.file, seen)
 
     def start(self) -> None:
@@ -207,7 +209,8 @@ class SandboxedKernel(Kernel):
         self, content: Mapping[str, Any], metadata: Mapping[str, Any]
     ) -> tuple[dict[str, Any], SandboxError | None]:
         """The reply, and the error when it is the sandbox that says it."""
-        error: SandboxError | None = self.audit.refusal()
+        asked = content["user_expressions"]
+        error: SandboxError | None = self.audit.refusal() or await self.code_gate.refusal(content["code"], asked)
         try:
             if error is None:
                 return await self._ask_worker("execute", content, metadata=metadata), None

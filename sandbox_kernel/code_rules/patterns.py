@@ -1,0 +1,41 @@
+"""Dotted names and the patterns that stand for them."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+
+@lru_cache(maxsize=1024)
+def _regex(pattern: str) -> re.Pattern[str]:
+    return re.compile(".*".join(re.escape(part) for part in pattern.split("*")), re.DOTALL)
+
+
+def matches(pattern: str, name: str) -> bool:
+    """Whether the whole name is one that the pattern stands for."""
+    return _regex(pattern).fullmatch(name) is not None
+
+
+def parents(name: str) -> list[str]:
+    """The name and every name above it: ``a.b.c``, ``a.b``, ``a``."""
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
+
+
+def covers(pattern: str, name: str) -> bool:
+    """Whether the pattern stands for the module or for one above it."""
+    return any(matches(pattern, parent) for parent in parents(name))
+
+
+def is_path_of(pattern: str, path: str) -> bool:
+    """Whether an attribute path is, or leads through, what a pattern forbids.
+
+    ``os.system`` also stands for ``logging.os.system``: modules are reached through others.
+    """
+    for parent in parents(path):
+        parts = parent.split(".")
+        # A bare name must stand at the front: `df.eval` is not `eval`.
+        starts = range(len(parts)) if "." in pattern else (0,)
+        if any(matches(pattern, ".".join(parts[start:])) for start in starts):
+            return True
+    return False
