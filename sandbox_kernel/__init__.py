@@ -1,3 +1,27 @@
-"""Sandboxed Python: a Jupyter kernel whose cells run in a process confined by the Linux kernel."""
+"""Sandboxed Python: a Jupyter kernel whose cells run in a process confined by the Linux kernel.
+
+The Python API (`Sandbox`, `AsyncSandbox`, ...) is imported when it is asked for: the kernel starts without it.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .api import AsyncSandbox, Execution, ExecutionError, Logs, Result, Sandbox
+    from .policy import Policy
 
 __version__ = "0.1.0"
+__all__ = ["AsyncSandbox", "Execution", "ExecutionError", "Logs", "Policy", "Result", "Sandbox"]
+
+
+def __getattr__(name: str) -> object:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    found = getattr(import_module(".policy" if name == "Policy" else ".api", __name__), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -116,6 +116,8 @@ class LimitReached(SandboxError):
         return str(self.data.get("rule", ""))
 
     def advice(self) -> str:
+        if "." not in self.rule:  # an argument of the call, not a key of the policy
+            return f"{self.data.get('remedy', '')}, or call it with a larger {self.rule}."
         return f"{self.data.get('remedy', '')}, or ask whoever runs this kernel to raise {self.rule}."
 
     def lose(self, ignored_s: float | None = None) -> None:

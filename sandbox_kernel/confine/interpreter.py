@@ -37,7 +37,7 @@ def start_interpreter(
     environment: Mapping[str, str],
     plan: Callable[[Python], Sequence[Plan]],
     listeners: Listeners | None = None,
-) -> tuple[ZygoteLink, Sequence[Plan]]:
+) -> tuple[StartedLink, Sequence[Plan]]:
     """Start an interpreter that confines itself. Blocks until it has said what it is, about as long as it takes to
     start one; "ready" or "failed" arrives through the link.
 
@@ -116,13 +116,31 @@ def _send_plans(control: socket.socket, plans: Sequence[Plan], *, listen: bool) 
 
 
 class StartedLink(ZygoteLink):
-    """The control socket of a zygote whose launcher is an interpreter that stays."""
+    """The control socket of a zygote whose launcher is an interpreter that stays.
+
+    Attributes:
+        patient: whether `close` waits for the end. An event loop that others use has no time for it, see `collect`.
+    """
 
     def __init__(
         self, control: socket.socket, process: subprocess.Popen[bytes], levels: list[str], listeners: Listeners | None
     ) -> None:
         super().__init__(control, 0, levels, listeners)
         self._process = process
+        self.patient = True
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """As the base class's; returns at once when not ``patient``."""
+        if self.patient:
+            self.collect(timeout_s)
+        else:
+            with contextlib.suppress(OSError):
+                self._control.shutdown(socket.SHUT_RDWR)
+            self._control.close()
+
+    def collect(self, timeout_s: float = 2.0) -> None:
+        """Close, and wait until all processes have ended; then they are killed. For any thread."""
+        super().close(timeout_s)
 
     def _reap_launcher(self, *, kill: bool = False) -> None:
         self._dead = []  # the interpreter collects them

@@ -9,7 +9,7 @@ from ..audit import AuditError, AuditLog
 from ..errors import LimitReached, PolicyRefusal, SandboxError
 from ..policy import BUILT_IN, Resolved
 from ..report import status_text, traceback_lines
-from ..session.denial_text import PlanFacts, denial_line, file_hint
+from ..session.denial_text import PlanFacts, explanation
 from ..session.denials import Denial
 from ..session.session import Plan, Session
 
@@ -35,12 +35,9 @@ def plain_header(header: Mapping[str, Any]) -> dict[str, Any]:
 
 def explanations(session: Session, plans: Sequence[Plan], denials: Sequence[Denial], reply: Mapping[str, Any]) -> str:
     """What the sandbox refused to the cell that just ended, in lines; "" when there is nothing to say."""
-    box = session.supervisor
-    found = [denial_line(list(denials))]
-    facts = PlanFacts.in_force(plans, box.level, box.details)
-    if reply.get("status") == "error" and facts is not None:
-        found.append(file_hint(str(reply.get("ename")), str(reply.get("evalue")), facts))
-    return "".join(f"{text}\n" for text in found if text)
+    facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
+    error = (str(reply.get("ename")), str(reply.get("evalue"))) if reply.get("status") == "error" else None
+    return explanation(denials, error, facts)
 
 
 def status(session: Session, resolved: Resolved, words: Sequence[str]) -> str:

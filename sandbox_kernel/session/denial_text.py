@@ -146,6 +146,18 @@ def file_hint(ename: str, evalue: str, plan_facts: PlanFacts) -> str | None:
     return None
 
 
+def explanation(denials: Sequence[Denial], error: tuple[str, str] | None, facts: PlanFacts | None) -> str:
+    """What the sandbox refused to the cell that just ended, in lines; "" when there is nothing to say.
+
+    Args:
+        denials: refused calls.
+        error: name and value of the error that ended the cell.
+        facts: of the plan in force.
+    """
+    hint = file_hint(*error, facts) if error is not None and facts is not None else None
+    return "".join(f"{text}\n" for text in (denial_line(list(denials)), hint) if text)
+
+
 def _parse(text: str) -> tuple[int, list[str]]:
     if match := _QUOTED.search(text):
         return int(match[1]), [path for path in (match[3], match[5]) if path]

@@ -361,6 +361,15 @@ class Session:
 
     # ------------------------------------------------------------ the end
 
+    def forget_loss(self) -> None:
+        """The worker was lost on purpose: the next cell need not begin with the news."""
+        self._untold = None
+
+    def abandon(self, error: SandboxError) -> None:
+        """End everything at once; whoever waits for a reply gets this error."""
+        self._closing = True
+        self.supervisor.abandon(error)
+
     async def shutdown(self, restart: bool, grace_s: float) -> None:
         """End the worker: softly while it is idle (its exit handlers run), at once when it is busy."""
         self._closing = True

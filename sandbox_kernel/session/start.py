@@ -7,12 +7,13 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..confine.interpreter import OWN_VARIABLES, start_interpreter
-from ..confine.launch import ZygoteLink
+from ..confine.interpreter import OWN_VARIABLES, StartedLink, start_interpreter
 from ..confine.plan import Plan, make_plans
 from ..launcher import passed
 from ..policy import Policy
 from .denials import Denials
+
+__all__ = ["StartedLink", "start"]
 
 
 def start(
@@ -22,7 +23,7 @@ def start(
     launcher_env: Mapping[str, str],
     workspace: str | Path | None,
     hidden: Iterable[str] = (),
-) -> tuple[ZygoteLink, Sequence[Plan]]:
+) -> tuple[StartedLink, Sequence[Plan]]:
     """Start ``[worker] python``, or this process's interpreter. Blocks for some 50 ms.
 
     Args:

@@ -134,6 +134,10 @@ class Supervisor:
             self._cause = cause
         self._zygote.kill(self.worker.number)
 
+    def abandon(self, error: SandboxError) -> None:
+        """As `close`; who waits for a worker, or asks for one later, gets this error."""
+        self._fail(error)
+
     def close(self) -> None:
         """Kill everything inside and release every descriptor; idempotent."""
         self._closing = True

@@ -105,6 +105,12 @@ class Watchdog:
             os.close(fd)
         self._folders = []
 
+    def measure(self) -> Usage:
+        """Look now, without judging; what was seen last when it is closed."""
+        if self._tree is not None:
+            self.usage = self._tree.look()
+        return self.usage
+
     def cell_began(self) -> None:
         """A cell was sent to the worker."""
         self._running, self._told = True, False

@@ -1,0 +1,9 @@
+"""The Python API: a sandbox as an object. `core` is asyncio, `sync` drives it for ordinary code."""
+
+from __future__ import annotations
+
+from .core import AsyncSandbox
+from .execution import Execution, ExecutionError, Logs, Result
+from .sync import Sandbox
+
+__all__ = ["AsyncSandbox", "Execution", "ExecutionError", "Logs", "Result", "Sandbox"]

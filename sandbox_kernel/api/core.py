@@ -1,0 +1,284 @@
+"""The sandbox as an object, for asyncio. `sync` drives it from ordinary code."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..errors import SandboxError, TimeLimit, WorkerLost
+from ..policy import Policy, Resolved
+from ..session.denial_text import PlanFacts, explanation
+from ..session.denials import Denials
+from ..session.session import Interrupted, Plan, Session
+from ..session.start import StartedLink, start
+from .execution import Execution, ExecutionError, Result
+from .recorder import Emit, Recorder
+
+PolicyLike = Policy | Mapping[str, Any] | str | Path | None
+Callback = Callable[[Any], Awaitable[None] | None]
+
+
+class AsyncSandbox:
+    """A confined session whose variables live from one `run_code` to the next. For one asyncio loop.
+
+    ``async with AsyncSandbox() as sandbox:`` starts and ends it; so do `start` and `close`. Calls wait for each
+    other: one cell runs at a time.
+
+    Args:
+        policy: a preset's name, a path of a TOML file, tables as such a file has them, or a `Policy`. What the
+            machine's administrator and the user have fixed holds, too.
+        level: the isolation level, when it is not to be the policy's. One that cannot be had is an error.
+        workspace: a folder that the cells see, as the policy's ``files.workspace`` says; None: a private one, which
+            is gone with the sandbox.
+        timeout: seconds that a call may take when it does not say; None: the policy's ``limits.cell_time``, which
+            always holds.
+
+    Raises:
+        PolicyError: the policy cannot be used.
+    """
+
+    def __init__(
+        self, policy: PolicyLike = "assistant", *, level: str | None = None, workspace: str | Path | None = None,
+        timeout: float | None = None,
+    ) -> None:  # fmt: skip
+        asked = [policy] if level is None else [policy, {"isolation": {"level": level}}]
+        self.resolved: Resolved = Policy.resolve(os.environ, overrides=asked, workspace=workspace)
+        self._workspace, self._timeout = workspace, timeout
+        self._recorder = Recorder()
+        self._denials = Denials()
+        self._session: Session | None = None
+        self._link: StartedLink | None = None
+        self._plans: list[Plan] = []
+        self._ids = itertools.count(1)
+        self._closed = False
+        self._lock = asyncio.Lock()
+        self._starting: asyncio.Future[None] | None = None
+
+    # ------------------------------------------------------------ life
+
+    async def start(self) -> None:
+        """Start it and wait until it takes cells; does nothing when it has been started.
+
+        Raises:
+            IsolationUnavailable: the level cannot be had here, or an attempt showed that it does not hold.
+            RuntimeError: it is closed.
+        """
+        if self._starting is None and not self._closed:
+            self._starting = asyncio.ensure_future(self._start())
+        if self._starting is not None:
+            await asyncio.shield(self._starting)
+        if self._closed:
+            raise RuntimeError("this sandbox is closed")
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        policy = self.resolved.policy
+        try:
+            link, plans = await asyncio.to_thread(
+                start, policy, self._denials, launcher_env=dict(os.environ), workspace=self._workspace
+            )
+            link.patient = False
+            self._link, self._plans = link, list(plans)
+            session = Session(link, policy, self._recorder, workspace=self._plans[0].workspace)
+            session.start(loop)
+            self._session = session
+            await session.supervisor.get_worker(stoppable=False)
+        except BaseException:
+            await self._end()
+            raise
+
+    async def close(self) -> None:
+        """End it with everything inside; idempotent. A cell that runs ends with `WorkerLost`."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._starting is not None:
+            await asyncio.wait([self._starting])
+            if not self._starting.cancelled():
+                self._starting.exception()
+        await self._end()
+
+    async def _end(self) -> None:
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            session.abandon(WorkerLost("the sandbox was closed"))
+        if self._link is not None:
+            await asyncio.to_thread(self._link.collect)
+        await asyncio.to_thread(self._denials.close)
+
+    async def __aenter__(self) -> AsyncSandbox:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called, or the start failed."""
+        return self._closed
+
+    async def restart(self) -> None:
+        """Replace the process of the session: all its variables are gone. A cell that runs ends with `WorkerLost`."""
+        session = await self._started()
+        await session.supervisor.get_worker(stoppable=False)
+        gone = self._recorder.next_loss()
+        session.supervisor.kill(WorkerLost("the session was restarted"))
+        await gone
+        session.forget_loss()
+        await session.supervisor.get_worker(stoppable=False)
+
+    async def interrupt(self) -> None:
+        """Interrupt the cell that runs, as Ctrl-C does; a second time its process is ended after a grace time."""
+        if self._session is not None:
+            self._session.interrupt()
+
+    async def _started(self) -> Session:
+        await self.start()
+        assert self._session is not None  # noqa: S101
+        return self._session
+
+    def status(self) -> dict[str, Any]:
+        """The level, what proves it, the limits, and what is used now. Sizes in bytes."""
+        session, policy = self._session, self.resolved.policy
+        values = policy.values()
+        found: dict[str, Any] = {
+            "state": self._state(),
+            "limits": {k.partition(".")[2]: v for k, v in values.items() if k.startswith("limits.")},
+            "policy": values,
+        }  # fmt: skip
+        if session is not None:
+            box, dog = session.supervisor, session.watchdog
+            found |= {
+                "level": box.level, "proofs": [dict(p) for p in box.proofs],
+                "notes": list(box.details.get("notes", ())), "execution_count": session.execution_count,
+                "workers_lost": self._recorder.losses,
+                "use": {"memory": dog.memory, "processes": dog.usage.processes, "cpu_s": dog.usage.cpu_s},
+            }  # fmt: skip
+        return found
+
+    def _state(self) -> str:
+        if self._closed or self._session is None:
+            return "closed" if self._closed else "new"
+        return "busy" if self._session.executing else "idle"
+
+    # ------------------------------------------------------------ cells
+
+    async def run_code(
+        self, code: str, *, timeout: float | None = None,
+        on_stdout: Callback | None = None, on_stderr: Callback | None = None, on_result: Callback | None = None,
+    ) -> Execution:  # fmt: skip
+        """Run a cell and wait for its end. What goes wrong in it or with it is in the `Execution`, never raised.
+
+        Args:
+            code: as in a notebook: magics, top-level ``await`` and a last expression that is shown.
+            timeout: seconds, when it is not to be the sandbox's.
+            on_stdout, on_stderr: called with each piece of text as it comes.
+            on_result: called with each `Result`. A callback may be a coroutine function; what it raises ends the cell
+                and is raised here.
+        """
+        calls = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result}
+        queue: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue()
+
+        async def deliver() -> None:
+            while (item := await queue.get()) is not None:
+                callback = calls[item[0]]
+                answer = callback(item[1]) if callback is not None else None
+                if answer is not None:
+                    await answer
+
+        if not any(calls.values()):
+            return await self._run(code, timeout, lambda kind, value: None)
+        delivery = asyncio.ensure_future(deliver())
+        run = asyncio.ensure_future(self._run(code, timeout, lambda kind, value: queue.put_nowait((kind, value))))
+        run.add_done_callback(lambda _: queue.put_nowait(None))
+        try:
+            await asyncio.wait([delivery, run], return_when=asyncio.FIRST_EXCEPTION)
+            if delivery.done():
+                delivery.result()
+            execution = await run
+            await delivery
+            return execution
+        finally:
+            run.cancel()
+            delivery.cancel()
+            await asyncio.wait([run, delivery])
+
+    async def _run(self, code: str, timeout: float | None, emit: Emit) -> Execution:
+        session = await self._started()
+        async with self._lock:
+            if self._closed:
+                raise RuntimeError("this sandbox is closed")
+            return await self._execute(session, code, timeout, emit)
+
+    async def _execute(self, session: Session, code: str, timeout: float | None, emit: Emit) -> Execution:
+        execution = Execution(execution_count=session.execution_count)
+        loop, recorder, losses = asyncio.get_running_loop(), self._recorder, self._recorder.losses
+        began, cpu_s = loop.time(), session.watchdog.measure().cpu_s
+        self._denials.take()
+        recorder.begin(execution, emit)
+        reply: dict[str, Any] = {}
+        try:
+            content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
+            reply = await self._ask("execute", {"content": content}, timeout)
+            execution.execution_count = reply["execution_count"]
+            if reply["status"] == "error":
+                trace = "\n".join(reply.get("traceback") or ())
+                execution.error = ExecutionError(str(reply.get("ename")), str(reply.get("evalue")), trace)
+            else:
+                execution.logs.stderr += recorder.tracebacks
+        except SandboxError as error:
+            name = "KeyboardInterrupt" if isinstance(error, Interrupted) else type(error).__name__
+            execution.error = ExecutionError(name, error.explain(), f"{name}: {error.explain()}")
+            execution.timed_out = isinstance(error, TimeLimit)
+        finally:
+            usage = session.watchdog.measure()
+            execution.duration_s = loop.time() - began
+            execution.cpu_time_s = max(0.0, usage.cpu_s - cpu_s)
+            execution.peak_memory_bytes = max(session.watchdog.peak, session.watchdog.memory, usage.memory)
+            execution.denials = self._denials.take()
+            execution.state = "lost" if recorder.losses != losses else "kept"
+            said = self._explanation(session, execution)
+            if said:
+                recorder.stream("", "stderr", said)
+            recorder.end()
+        return execution
+
+    def _explanation(self, session: Session, execution: Execution) -> str:
+        facts = PlanFacts.in_force(self._plans, session.supervisor.level, session.supervisor.details)
+        error = execution.error
+        return explanation(execution.denials, (error.name, error.value) if error is not None else None, facts)
+
+    async def _ask(self, op: str, fields: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
+        """One request. A caller that is cancelled leaves no cell behind: it is interrupted, then ended."""
+        assert self._session is not None  # noqa: S101
+        session = self._session
+        seconds = self._timeout if timeout is None else timeout
+        name = f"api-{next(self._ids)}"
+        header = {"msg_id": name, "msg_type": f"{op}_request", "session": "api", "username": "api", "version": "5.4"}
+        request = asyncio.ensure_future(
+            session.request(op, name, {"header": header, "metadata": {}, **fields}, time_s=seconds or 0.0)
+        )
+        try:
+            return await asyncio.shield(request)
+        except asyncio.CancelledError:
+            session.interrupt()
+            await asyncio.wait([request], timeout=self.resolved.policy.limits.interrupt_grace)
+            if not request.done():
+                session.supervisor.kill(WorkerLost("the call that ran the cell was cancelled"))
+                await asyncio.wait([request])
+            with contextlib.suppress(SandboxError, asyncio.CancelledError):
+                request.result()
+            raise
+
+
+__all__ = ["AsyncSandbox", "Result"]

@@ -1,0 +1,172 @@
+"""The sandbox for ordinary code: `AsyncSandbox` on a thread of its own that all sandboxes of the process share."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import queue
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+from .core import AsyncSandbox, PolicyLike
+from .execution import Execution, Result
+
+T = TypeVar("T")
+THREAD = "sandbox-kernel"
+
+
+class _Loop:
+    """An event loop on a daemon thread, there while somebody uses it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._pid = 0
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def acquire(self) -> asyncio.AbstractEventLoop:
+        """The loop; each call needs its own `release`."""
+        with self._lock:
+            if self._pid != os.getpid():  # the first use, or a fork: its parent's thread is not here
+                self._users, self.loop, self._pid = 0, None, os.getpid()
+            if self.loop is None:
+                self.loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=self._serve, args=(self.loop,), name=THREAD, daemon=True)
+                self._thread.start()
+            self._users += 1
+            return self.loop
+
+    def release(self) -> None:
+        """One user less; without any the thread ends."""
+        with self._lock:
+            if self._pid != os.getpid() or self.loop is None:
+                return
+            self._users -= 1
+            if self._users:
+                return
+            loop, thread, self.loop, self._thread = self.loop, self._thread, None, None
+        loop.call_soon_threadsafe(loop.stop)
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    @staticmethod
+    def _serve(loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_forever()
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            loop.close()
+
+
+_shared = _Loop()
+
+
+class Sandbox:
+    """A confined session whose variables live from one `run_code` to the next. May be used from several threads.
+
+    ``with Sandbox() as sandbox:`` ends it at the end of the block; so does `close`. It is ready when the constructor
+    returns. Calls wait for each other: one cell runs at a time. Arguments are those of `AsyncSandbox`.
+
+    Raises:
+        PolicyError: the policy cannot be used.
+        IsolationUnavailable: the level cannot be had here, or an attempt showed that it does not hold.
+    """
+
+    def __init__(
+        self, policy: PolicyLike = "assistant", *, level: str | None = None, workspace: str | Path | None = None,
+        timeout: float | None = None,
+    ) -> None:  # fmt: skip
+        self._box = AsyncSandbox(policy, level=level, workspace=workspace, timeout=timeout)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock, self._ended = threading.Lock(), False
+        self._loop = _shared.acquire()
+        try:
+            self._wait(self._box.start())
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        if threading.current_thread().name == THREAD:
+            work.close()
+            raise RuntimeError("a coroutine that the sandbox runs must not wait for the sandbox")
+        if self._ended:
+            work.close()
+            raise RuntimeError("this sandbox is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C in this thread; else it is done
+            raise
+
+    def close(self) -> None:
+        """End it with everything inside; idempotent. A cell that runs ends with `WorkerLost`."""
+        with self._lock:
+            if self._ended:
+                return
+            try:
+                self._wait(self._box.close())
+            finally:
+                self._ended = True
+                _shared.release()
+
+    def __enter__(self) -> Sandbox:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._ended or self._box.closed
+
+    def run_code(
+        self, code: str, *, timeout: float | None = None,
+        on_stdout: Callable[[str], Any] | None = None, on_stderr: Callable[[str], Any] | None = None,
+        on_result: Callable[[Result], Any] | None = None,
+    ) -> Execution:  # fmt: skip
+        """Run a cell and wait for its end, see `AsyncSandbox.run_code`.
+
+        The callbacks are called in this thread; what one raises ends the cell and is raised here. So does Ctrl-C.
+        """
+        calls: dict[str, Callable[[Any], Any] | None] = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result}
+        if not any(calls.values()):
+            return self._wait(self._box.run_code(code, timeout=timeout))
+        heard: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
+        work = self._box._run(code, timeout, lambda kind, value: heard.put((kind, value)))
+        future: Future[Execution] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future.add_done_callback(lambda _: heard.put(None))
+        try:
+            while (item := heard.get()) is not None:
+                callback = calls[item[0]]
+                if callback is not None:
+                    callback(item[1])
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def interrupt(self) -> None:
+        """Interrupt the cell that runs, as Ctrl-C does; a second time its process is ended after a grace time."""
+        self._wait(self._box.interrupt())
+
+    def restart(self) -> None:
+        """Replace the process of the session: all its variables are gone. A cell that runs ends with `WorkerLost`."""
+        self._wait(self._box.restart())
+
+    def status(self) -> dict[str, Any]:
+        """The level, what proves it, the limits, and what is used now. Sizes in bytes."""
+        return self._box.status()
