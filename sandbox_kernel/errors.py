@@ -160,11 +160,11 @@ class MemoryLimit(LimitReached):
 class OutputLimit(LimitReached):
     """The cell produced many times more output than the policy lets through."""
 
-    def __init__(self, used: int, limit: int, *, rule: str = "limits.output") -> None:
+    def __init__(self, used: int, limit: int, *, rule: str = "limits.output_total") -> None:
         counted = rule == "limits.messages"
         made = f"{used:,} messages" if counted else size_text(used)
         super().__init__(
-            f"The cell was ended because it went on writing: {made} of output, most of it dropped",
+            f"The cell was ended because it went on writing: {made} of output, most of it omitted",
             rule=rule, limit=f"{limit:,}" if counted else size_text(limit), used=used, allowed=limit,
             remedy="Write to a file, or print less",
         )

@@ -80,8 +80,15 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         disk: what cells may add to the notebook's folder (below ``full``: and to private ones); 0: no limit.
         cell_time: wall time of one cell; 0: no limit.
         cell_cpu: processor time of one cell, all its processes together; 0: no limit.
-        output: bytes that one cell may send to its client.
-        messages: messages that one cell may send to its client.
+        text: printed text that one cell shows, in bytes; of more its head and its tail are shown. One line may have a
+            sixth of it.
+        lines: lines of printed text that one cell shows; in the same way.
+        output: bytes of text, displays and results that one cell shows; in the same way. What replaces something
+            (a carriage return, ``clear_output``, an update, a message to a widget) is not counted but may come no
+            faster than this in half a minute; beyond that the cell is made to wait.
+        messages: displays and pieces of text that one cell shows; in the same way.
+        output_total: bytes that one cell may write, shown or not; then it is ended.
+        output_kept: text of the latest cells that is kept for ``%sandbox output``, all together.
         interrupt_grace: how long a cell may go on after its time limit, or after a second interrupt, before its
             process is replaced.
     """
@@ -96,8 +103,12 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     disk: SizeOrNone = 896 * MIB
     cell_time: SecondsOrNone = 0.0
     cell_cpu: SecondsOrNone = 0.0
-    output: Size = 32 * MIB
+    text: Size = 64 * MIB
+    lines: Count = 100_000
+    output: Size = 64 * MIB
     messages: Count = 10_000
+    output_total: Size = 1 * GIB
+    output_kept: Size = 64 * MIB
     interrupt_grace: Seconds = 4.0
 
 

@@ -33,17 +33,21 @@ def describe_exit(status: int) -> str:
     return f"the code ended the process itself (exit code {os.WEXITSTATUS(status)})"
 
 
-def cut_here(rule: str) -> str:
-    """The line at which a cell's output ends; ``rule`` such as ``limits.output = 32 MiB``."""
-    return f"[The output is cut here, the limit of one cell is reached: {rule}]\n"
+def omitted_here(rule: str) -> str:
+    """The line at which a cell's output stops; ``rule`` such as ``limits.text = 64 MiB``."""
+    return f"[Output is omitted from here on, {rule}; its last part is shown when the cell has ended]\n"
 
 
-def cut_total(text_bytes: int, messages: int, rule: str) -> str:
-    """The line that says, once the cell has ended, how much of its output was dropped."""
+def omitted_in_line(characters: int) -> str:
+    """What stands in a line for the end that it has lost."""
+    return f" [... {characters:,} characters of this line omitted]"
+
+
+def omitted_total(text_bytes: int, messages: int, rule: str) -> str:
+    """The line that says, once the cell has ended, how much of its output is missing."""
     parts = [f"{size_text(text_bytes)} of text"] if text_bytes else []
-    many = "s" * (messages != 1)
-    parts += [f"{messages:,} display{many} or other message{many}"] if messages else []
-    return f"[Dropped: {' and '.join(parts)}; {rule}]\n"
+    parts += [f"{messages:,} display{'s' * (messages != 1)}"] if messages else []
+    return f"[Omitted here: {' and '.join(parts)}; {rule}]\n"
 
 
 def traceback_lines(name: str, text: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""What surrounds a cell: its error reply, what the sandbox refused to it, its line in the audit log, ``%sandbox``."""
+"""What surrounds a cell: its error reply, what the sandbox refused to it, its line in the audit log."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 
 from ..audit import AuditError, AuditLog
 from ..errors import LimitReached, PolicyRefusal, SandboxError
-from ..policy import BUILT_IN, Resolved
-from ..report import status_text, traceback_lines
+from ..report import traceback_lines
 from ..session.denial_text import PlanFacts, explanation
 from ..session.denials import Denial
 from ..session.session import Plan, Session
@@ -38,17 +37,6 @@ def explanations(session: Session, plans: Sequence[Plan], denials: Sequence[Deni
     facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     error = (str(reply.get("ename")), str(reply.get("evalue"))) if reply.get("status") == "error" else None
     return explanation(denials, error, facts)
-
-
-def status(session: Session, resolved: Resolved, words: Sequence[str]) -> str:
-    """The answer to ``%sandbox`` with these arguments."""
-    if list(words) not in ([], ["status"]):
-        return "%sandbox takes no arguments yet: it prints the isolation level and what each probe saw.\n"
-    box = session.supervisor
-    if box.failed is not None:
-        return f"There is no sandbox, so no cell is run. {box.failed.explain()}\n"
-    rows = [(key, value if origin == BUILT_IN else f"{value}  ({origin})") for key, value, origin in resolved.rows()]
-    return status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
 
 
 class Audit:

@@ -10,7 +10,6 @@ import asyncio
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import psutil
@@ -29,8 +28,10 @@ from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell
 from .code_gate import CodeGate
+from .commands import Commands, output_hint, words_of
 from .history import History
 from .publisher import Publisher
+from .transcript import Transcript
 
 _SOFT_EXIT_S = 1.0
 _COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
@@ -51,6 +52,7 @@ class SandboxedKernel(Kernel):
         for name in _COMM_TYPES:
             self.shell_handlers[name] = self._comm_message
         self.history = History(self.profile_dir.location if self.profile_dir else "", self.log)
+        self._topics: dict[str, bytes] = {}
         self._asked: tuple[int, str] | None = None
         self._may_ask = False
 
@@ -63,7 +65,11 @@ class SandboxedKernel(Kernel):
         )
         self.resolved, self.denials, self._plans = resolved, denials, plans
         workspace = plans[0].workspace if plans else ""
-        self.sandbox = Session(zygote, resolved.policy, self.publisher, workspace=workspace)
+        self.transcript = Transcript(resolved.policy.limits.output_kept)
+        self.sandbox = Session(
+            zygote, resolved.policy, self.publisher, workspace=workspace, record=self.transcript.add
+        )  # fmt: skip
+        self.commands = Commands(self.sandbox, resolved, self.transcript)
         seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
         self.code_gate = CodeGate(resolved.policy.code)
         self.audit = cell.Audit(resolved.policy.audit.file, seen)
@@ -177,23 +183,27 @@ class SandboxedKernel(Kernel):
         if keep:
             line = self.history.store(line, code)
         request_id = parent["header"]["msg_id"]
-        magic = code.strip().split() if "\n" not in code.strip() else []
-        asks_status = magic[:1] == ["%sandbox"]
+        words, number = words_of(code), self.execution_count
+        if words is None and not silent:
+            self.transcript.begin(number)
         self.publisher.take_result()
         self.denials.take()  # what came between the cells: of threads, comm messages, completions
         content = {
-            "code": "pass" if asks_status else code, "silent": silent, "store_history": store_history,
+            "code": code if words is None else "pass", "silent": silent, "store_history": store_history,
             "user_expressions": user_expressions or {}, "allow_stdin": allow_stdin,
         }  # fmt: skip
         reply, error = await self._run_cell(content, cell_meta or {})
         denials = self.denials.take()
+        self.transcript.end()
         if error is not None and not silent:
             self._publish("error", cell.error_content(reply), parent, {}, [])
         said = cell.explanations(self.sandbox, self._plans, denials, reply)
+        if self.sandbox.output.cut:
+            said += output_hint(number)
         if said and not silent:
             self.publisher.stream(request_id, "stderr", said)
-        if asks_status:
-            self.publisher.stream(request_id, "stdout", cell.status(self.sandbox, self.resolved, magic[1:]))
+        if words is not None:
+            self.publisher.stream(request_id, "stdout", self.commands.answer(words))
         self.publisher.flush()
         self.audit.note(request_id, code, reply, error=error, level=self.sandbox.supervisor.level, denials=denials,
                         seconds=self._loop.time() - began)  # fmt: skip
@@ -357,10 +367,6 @@ class SandboxedKernel(Kernel):
         if self.session is None:
             raise RuntimeError("the application makes the session before the kernel")
         return self.session
-
-    @cached_property
-    def _topics(self) -> dict[str, bytes]:
-        return {}
 
     def _publish(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..channel import schema
@@ -17,9 +17,9 @@ from ..confine.launch import ZygoteLink as Zygote
 from ..confine.plan import Plan
 from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
 from ..policy import Policy
-from ..report import cut_here, cut_total
 from .clock import Clock
-from .limits import MERGE_S, OutputBudget, sent_bytes, short_error, short_reply
+from .limits import short_error, short_reply
+from .output import Output
 from .sink import Sink
 from .supervisor import Interrupted, Supervisor, quiet
 from .watchdog import Watchdog
@@ -44,24 +44,28 @@ class Session:
         policy: limits and grace times.
         sink: receives what the worker shows.
         workspace: the folder that the cells may write to; "" where there is none.
+        record: called with all text of the running cell, shown or not.
 
     Attributes:
         execution_count: the number that the next cell will have.
         turn: grows by one with each cell; says which one somebody wants to interrupt.
         watchdog: what the sandbox uses.
+        output: what of the cells' output is shown.
     """
 
-    def __init__(self, zygote: Zygote | SandboxError, policy: Policy, sink: Sink, *, workspace: str = "") -> None:
+    def __init__(
+        self, zygote: Zygote | SandboxError, policy: Policy, sink: Sink, *, workspace: str = "",
+        record: Callable[[str], None] = lambda _text: None,
+    ) -> None:  # fmt: skip
         self.policy = policy
         self.supervisor = Supervisor(
             zygote, on_message=self._message, on_raw=self._raw, on_lost=self._lost, pressed=self._pressed,
             on_zygote=self._watch,
         )  # fmt: skip
         self.watchdog = Watchdog(policy.limits, on_breach=self._breach)
-        self._budget = OutputBudget(policy.limits)
+        self.output = Output(policy.limits, sink, record=record)
         self._workspace = workspace
         self._sink = sink
-        self._pace_s = MERGE_S
         self._limit: LimitReached | None = None  # that is ending the running cell
         self._limit_timer: asyncio.TimerHandle | None = None
         self.clock = Clock()
@@ -117,7 +121,7 @@ class Session:
             self._executing = self._last_executed = request_id
             self._interrupts = 0
             self._limit = self._error_shown = None
-            self._budget.begin()
+            self.output.begin(request_id)
         try:
             worker = await self.supervisor.get_worker(stoppable=cell)
             future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
@@ -147,7 +151,7 @@ class Session:
             if cell and self._executing == request_id:
                 self._executing = ""
                 self._limit = None
-                self._budget.end()
+                self.output.end()
                 self.watchdog.cell_ended()
                 self._disarm()
             elif not self._busy:
@@ -176,6 +180,7 @@ class Session:
         if not self._busy or turn not in (None, self.turn):
             return
         self._interrupts += 1
+        self.output.hurry()
         self.supervisor.interrupt()
         if self._interrupts >= 2 and self._escalation is None and self.supervisor.ready:
             self._escalation = self._loop.call_later(self.policy.limits.interrupt_grace, self._escalate)
@@ -233,6 +238,7 @@ class Session:
             self.supervisor.kill(error)
         elif self._limit is None:
             self._limit = error
+            self.output.hurry()
             self.supervisor.interrupt()
             self._limit_timer = self._loop.call_later(self.policy.limits.interrupt_grace, self._end_hard, error)
 
@@ -254,9 +260,9 @@ class Session:
             self._untold = None
 
     def _pressed(self) -> bool:
-        # Between cells a worker that writes more than its budget is made to wait for more of it. While somebody
-        # waits for a reply it may not: the reply stands behind what it writes.
-        return self._sink.pressed() or (not self._pending and self._budget.used_up())
+        # A worker that goes beyond its pace is made to wait. Between cells, while somebody waits for a reply, it may
+        # not: the reply stands behind what it writes.
+        return self._sink.pressed() or ((bool(self._executing) or not self._pending) and self.output.must_wait())
 
     # ------------------------------------------------------------ news from the worker
 
@@ -270,54 +276,34 @@ class Session:
             self._publish(message, buffers, size)
         elif isinstance(message, schema.Reply):
             self._reply(message, size)
-        elif isinstance(message, schema.InputRequest) and message.parent in self._pending and self._admit(size):
+        elif isinstance(message, schema.InputRequest) and message.parent in self._pending:
             # (For a cell that is over there is nobody to ask.)
+            self.output.charge(size)
             self._sink.ask(message)
 
     def _text(self, parent: str, name: str, text: str, size: int) -> None:
-        first = not self._budget.rule
-        if self._budget.admit_text((parent, name), sent_bytes(text), size):
-            pace_s = self._budget.pace_s
-            if pace_s != self._pace_s:
-                self._pace_s = pace_s
-                self._sink.pace(pace_s)
-            self._sink.stream(parent, name, text)
-        else:
-            self._dropped(first)
+        self.output.text(parent, name, text, size)
+        self._judge_output()
 
-    def _admit(self, size: int) -> bool:
-        first = not self._budget.rule
-        if self._budget.admit_message(size):
-            return True
-        self._dropped(first)
-        return False
-
-    def _dropped(self, first: bool) -> None:
-        if first:
-            self._notice(cut_here(self._budget.limit_text()))
-        error = self._budget.excess() if self._executing and self._limit is None else None
+    def _judge_output(self) -> None:
+        error = self.output.excess() if self._executing and self._limit is None else None
         if error is not None:
             self._breach(error, True)
 
-    def _notice(self, text: str) -> None:
-        self._sink.stream(self._executing or self._last_executed, "stderr", text)
-
     def _publish(self, message: schema.Publish, buffers: list[memoryview], size: int) -> None:
-        last_word = message.msg_type == "error" and message.parent == self._executing
-        if last_word and self._limit is not None:
+        copies = [bytes(b) for b in buffers]
+        if message.msg_type != "error" or message.parent != self._executing or self._error_shown is not None:
+            self.output.message(message, copies, size)
+            self._judge_output()
+            return
+        # The cell's last word.
+        if self._limit is not None:
             return  # the KeyboardInterrupt that the limit caused; the limit's own error is told instead
-        if not self._admit(size):
-            if not last_word or self._error_shown is not None:
-                return
+        self.output.release()
+        if size > self.output.room():
             message.content = short_error(message.content)
-        if last_word:
-            self._error_shown = (message.content.get("ename"), message.content.get("evalue"))
-        self._sink.publish(message, [bytes(b) for b in buffers])
-
-    def _tell_cut(self) -> None:
-        if self._executing and self._budget.rule:
-            budget = self._budget
-            self._notice(cut_total(budget.dropped_text, budget.dropped_messages, budget.limit_text()))
+        self._error_shown = (message.content.get("ename"), message.content.get("evalue"))
+        self._sink.publish(message, copies)
 
     def _reply(self, message: schema.Reply, size: int) -> None:
         pending = self._pending.get(message.id)
@@ -330,15 +316,16 @@ class Session:
         if pending.op == "execute":
             if self.supervisor.worker is not None:
                 self.supervisor.worker.drain_pipes()
-            content = short_reply(content, size, self._budget)
-            self._tell_cut()
+            content = short_reply(content, size, self.output.room(), self.output.rule)
+            self.output.release()
         self._sink.flush()
         if not pending.future.done():
             pending.future.set_result(content)
 
     def _lost(self, error: SandboxError) -> None:
         self._disarm()
-        self._tell_cut()
+        if self._executing:
+            self.output.release()
         self._sink.flush()
         if self.supervisor.failed is None:
             self.watchdog.renewed()

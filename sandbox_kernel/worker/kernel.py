@@ -136,6 +136,11 @@ def _log() -> logging.Logger:
     return log
 
 
+def _sandbox_magic(line: str) -> None:
+    """Shows what the sandbox does, `%sandbox help` says more; must stand alone in its cell."""
+    sys.stdout.write("%sandbox is answered by the kernel itself, and only when it stands alone in a cell.\n")
+
+
 def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     """The kernel with its shell, not attached to a channel yet. Starts no thread and no loop."""
     _without_debugger()
@@ -161,5 +166,6 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
         parent=app, session=session, iopub_socket=socket, iopub_thread=socket, log=app.log
     )
     app.kernel, app.shell = kernel, kernel.shell
+    cast(Any, kernel.shell).register_magic_function(_sandbox_magic, "line", "sandbox")
     cast(Any, kernel.shell).configurables.append(app)
     return kernel, session, *streams

@@ -21,7 +21,7 @@ CASES: list[tuple[LimitReached, str, str]] = [
     (TimeLimit(30, 30), "30 s", "limits.cell_time = 30 s"),
     (TimeLimit(10.04, 10, rule="limits.cell_cpu"), "10 s of processor time", "limits.cell_cpu = 10 s"),
     (MemoryLimit(4 * GIB, 4 * GIB, files=GIB, processes=3), "4 GiB of memory in 3 processes", "limits.memory = 4 GiB"),
-    (OutputLimit(330 * 1024**2, 32 * 1024**2), "330 MiB", "limits.output = 32 MiB"),
+    (OutputLimit(330 * 1024**2, 32 * 1024**2), "330 MiB", "limits.output_total = 32 MiB"),
     (OutputLimit(100_001, 10_000, rule="limits.messages"), "100,001 messages", "limits.messages = 10,000"),
     (ProcessLimit(300, 256), "300 processes", "limits.processes = 256"),
     (DiskLimit(GIB, GIB // 2), "1 GiB", "limits.disk = 512 MiB"),

@@ -16,6 +16,7 @@ processes = 40
 cell_time = "6s"
 cell_cpu = "1500ms"
 output = "200KiB"
+output_total = "2MiB"
 messages = 200
 interrupt_grace = "1s"
 """
@@ -141,14 +142,15 @@ time.sleep(1)
 def test_too_much_text_is_cut_and_said(kernel: Running) -> None:
     outcome = kernel.good("for i in range(6000): print(f'{i:099}')\n'result'")
     assert 150_000 < len(outcome.stdout) <= 205_000
-    first, last = [c["text"] for c in outcome.of("stream") if c["name"] == "stderr"]
+    first, last, _hint = [c["text"] for c in outcome.of("stream") if c["name"] == "stderr"]
     assert "limits.output = 200 KiB" in first and "KiB of text" in last
+    assert outcome.stdout.startswith(f"{0:099}\n") and outcome.stdout.endswith(f"{5999:099}\n")
 
 
 def test_an_endless_flood_is_ended(kernel: Running) -> None:
     # (Not by the limit of processor time, if the machine is slow.)
     code = "import os\nb = b'y' * 4000 + b'\\n'\nwhile True: os.write(1, b)"
-    outcome = breach(kernel, code, "OutputLimit", "limits.output = 200 KiB", "kept")
+    outcome = breach(kernel, code, "OutputLimit", "limits.output_total = 2 MiB", "kept")
     assert len(outcome.stdout) <= 205_000
 
 

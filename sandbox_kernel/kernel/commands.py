@@ -1,0 +1,98 @@
+"""``%sandbox``: what the front itself answers. It shows or gives up state; nothing here can loosen anything.
+
+The front looks at the code of the request, so no cell can make it answer; a `%sandbox` among other lines is answered by
+the worker, which says that it must stand alone.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Sequence
+
+from ..errors import size_text
+from ..policy import BUILT_IN, Resolved
+from ..report import status_text
+from ..session.session import Session
+from .transcript import Transcript
+
+HELP = """\
+%sandbox                  the isolation level, what each probe tried and saw, and the policy
+%sandbox output N [PAGE]  all text that cell N printed, also what was omitted; page by page, `last` for the last one
+%sandbox help             this list
+It must stand alone in its cell.
+"""
+_PAGE_BYTES = 1024 * 1024
+
+
+def words_of(code: str) -> list[str] | None:
+    """What follows ``%sandbox`` in a cell that has nothing else; None for any other cell."""
+    text = code.strip()
+    if not text.startswith("%sandbox") or "\n" in text:
+        return None
+    words = text.split()
+    return words[1:] if words[0] == "%sandbox" else None
+
+
+class Commands:
+    """The words that ``%sandbox`` knows.
+
+    Args:
+        session: the sandbox.
+        resolved: its policy.
+        transcript: of the latest cells.
+    """
+
+    def __init__(self, session: Session, resolved: Resolved, transcript: Transcript) -> None:
+        self._session, self._resolved, self._transcript = session, resolved, transcript
+        self._known: dict[str, Callable[[Sequence[str]], str]] = {
+            "status": self._status, "output": self._output, "help": lambda _words: HELP,
+        }  # fmt: skip
+
+    def answer(self, words: Sequence[str]) -> str:
+        """The text for these words, which a person wrote."""
+        name, rest = (words[0], words[1:]) if words else ("status", ())
+        command = self._known.get(name)
+        if command is None:
+            near = difflib.get_close_matches(name, self._known, n=1)
+            hint = f" Did you mean `%sandbox {near[0]}`?" if near else ""
+            return f"%sandbox has no word {name!r}.{hint}\n{HELP}"
+        return command(rest)
+
+    def _status(self, words: Sequence[str]) -> str:
+        if words:
+            return f"`%sandbox status` takes no further words.\n{HELP}"
+        box = self._session.supervisor
+        if box.failed is not None:
+            return f"There is no sandbox, so no cell is run. {box.failed.explain()}\n"
+        found = self._resolved.rows()
+        rows = [(key, value if origin == BUILT_IN else f"{value}  ({origin})") for key, value, origin in found]
+        return status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
+
+    def _output(self, words: Sequence[str]) -> str:
+        number, page = words[0] if words else "", words[1] if len(words) > 1 else "1"
+        page = "0" if page == "last" else page
+        if not (_is_number(number) and _is_number(page) and len(words) < 3) or words[1:] == ["0"]:
+            return "It is `%sandbox output N`, where N is a cell's number, or `%sandbox output N PAGE`.\n"
+        limits = self._resolved.policy.limits
+        found = self._transcript.page(int(number), int(page), min(_PAGE_BYTES, max(limits.text // 4, 1)))
+        if found is None:
+            kept = size_text(limits.output_kept)
+            return f"No text of cell {number} is kept (limits.output_kept = {kept} for the latest cells together).\n"
+        text, pages = found
+        if not text and int(page) > pages:
+            return f"Cell {number} has {pages} pages of text.\n"
+        if not text:
+            return f"Cell {number} printed nothing.\n"
+        shown = int(page) or pages
+        next_one = f"; the next is `%sandbox output {number} {shown + 1}`" if shown < pages else ""
+        foot = f"[Page {shown} of {pages} of the text of cell {number}{next_one}]\n" if pages > 1 else ""
+        return text + ("\n" if foot and not text.endswith("\n") else "") + foot
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < 10
+
+
+def output_hint(number: int) -> str:
+    """The line under a cell whose output was cut."""
+    return f"[All text that this cell printed: `%sandbox output {number}`]\n"
