@@ -321,7 +321,7 @@ def test_between_cells_the_worker_waits_and_a_new_cell_has_the_whole_budget() ->
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_mixture_shows_more_than_the_limits(seed: int) -> None:
-    rng = random.Random(seed)  # noqa: S311
+    rng = random.Random(seed)
     cell = Cell(output_total=10**12)
     cell.screen.got.clear()
     for _ in range(400):
