@@ -227,4 +227,17 @@ class RequestTooLarge(SandboxError):
 
 
 class FrameRefused(SandboxError):
-    """A value could not pass the frame gate."""
+    """A value cannot pass the frame gate, or what came through it is no frame.
+
+    Args:
+        problem: what is wrong, as a sentence without its full stop. It names the type of a value.
+        where: the place of the value inside the whole, such as ``column 'a', row 3``.
+        remedy: what the sender can do about it, as a sentence.
+    """
+
+    def __init__(self, problem: str, *, where: str = "", remedy: str = "") -> None:
+        text = f"{where}: {problem}" if where else problem
+        super().__init__(f"{text[:1].upper()}{text[1:]}.", where=where, remedy=remedy)
+
+    def advice(self) -> str:
+        return str(self.data.get("remedy", ""))

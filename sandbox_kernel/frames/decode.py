@@ -1,0 +1,374 @@
+"""The receiving half: a strict decoder of a small part of the pickle format.
+
+It reads what `reduce` writes and nothing else. There is no memo, so what it builds is a tree and never larger than
+the bytes that describe it times a constant; there is no opcode that changes an object after it was constructed; a
+name is looked up in a table of eight and never imported. `pickle.Unpickler` cannot be used for this: its memo, its
+length fields and its hashing can be turned against it before any `find_class` is asked.
+"""
+
+from __future__ import annotations
+
+import importlib
+import struct
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import repeat
+from typing import Any
+
+from ..errors import FrameRefused, size_text
+from .grammar import CONTAINER_BYTES, CONTAINER_BYTES_PER_BYTE, DEFAULT_BUDGET, DEPTH, FLAT, INTEGER_BYTES, Budget
+from .hashing import HashGuard
+
+Bytes = bytes | bytearray | memoryview
+
+
+class Malformed(Exception):
+    """The payload is not one that `dumps` writes. The text says why."""
+
+
+class Name:
+    """A name on the stack: good for one call, never a value."""
+
+    __slots__ = ("construct", "module", "word")
+
+    def __init__(self, word: str, module: str) -> None:
+        self.word = word
+        self.module = module
+        self.construct: Callable[..., Any] | None = None
+
+    def load(self) -> Callable[..., Any]:
+        """The constructor. If numpy and pandas are not imported yet, the first frame that needs them does it."""
+        module = importlib.import_module(f"{__package__}.{self.module}")
+        self.construct = getattr(module, f"build_{self.word}")
+        return self.construct
+
+
+_NAMES_MODULE = f"{__package__}.names"
+CONSTRUCTORS: dict[tuple[str, str], Name] = {
+    (_NAMES_MODULE, word): Name(word, module)
+    for word, module in {
+        "array": "construct_numpy", "objects": "construct", "extension": "construct_pandas",
+        "index": "construct_pandas", "frame": "construct_pandas", "series": "construct_pandas",
+        "value": "construct", "zone": "construct",
+    }.items()
+}  # fmt: skip
+for _name in CONSTRUCTORS.values():
+    if {"construct_numpy": "numpy", "construct_pandas": "pandas"}.get(_name.module, "sys") in sys.modules:
+        _name.load()
+_SURROGATES = CONSTRUCTORS[_NAMES_MODULE, "value"]
+
+
+class Buffer:
+    """Raw memory on the stack: only a constructor can take it, once."""
+
+    __slots__ = ("view",)
+
+    def __init__(self, view: memoryview) -> None:
+        self.view: memoryview | None = view
+
+
+class Receiver:
+    """What the constructors of one payload share: its budget, and the buffers that are in use."""
+
+    __slots__ = ("_left", "hashing", "taken", "zones")
+
+    def __init__(self, budget: Budget) -> None:
+        self._left = budget.memory_bytes
+        self.taken = 0
+        self.hashing = HashGuard()
+        self.zones: dict[tuple[Any, ...], Any] = {}
+
+    def charge(self, size: int) -> None:
+        """Account for `size` bytes that are about to be allocated.
+
+        Raises:
+            Malformed: that is more than the budget has left.
+        """
+        self._left -= size
+        if self._left < 0:
+            raise Malformed("it would take more memory than one frame may")
+
+    def take(self, data: Any) -> Bytes:
+        """Raw data out of an argument: bytes, or a buffer, which is then used up.
+
+        Raises:
+            Malformed: it is neither.
+        """
+        if type(data) is bytes:
+            return data
+        if type(data) is not Buffer or data.view is None:
+            raise Malformed("something else stands where raw data belongs")
+        view, data.view = data.view, None
+        self.taken += 1
+        return view
+
+
+def loads(payload: Bytes, buffers: Iterable[Bytes] = (), *, budget: Budget = DEFAULT_BUDGET) -> Any:
+    """See `sandbox_kernel.frames.loads`."""
+    try:
+        # A copy: what is checked below must not change any more.
+        data = bytes(payload)
+        views = [memoryview(buffer).cast("B") for buffer in buffers]
+        size = len(data) + sum(map(len, views))
+        if size > budget.wire_bytes:
+            raise Malformed(f"it has {size_text(size)}, and one frame may have {size_text(budget.wire_bytes)}")
+        return _decode(data, views, Receiver(budget), budget.opcodes)
+    except FrameRefused:
+        raise
+    except Malformed as problem:
+        raise FrameRefused(f"this is not a frame, or one that was tampered with: {problem}") from None
+    except ImportError as error:
+        raise FrameRefused(f"this frame needs a package that is not installed here: {error.name}") from None
+    except Exception as error:
+        # Anything that a constructor says about its arguments, an index out of range, a truncated number.
+        text = f"{type(error).__name__}: {error}"[:200]
+        raise FrameRefused(f"this is not a frame, or one that was tampered with: {text}") from None
+
+
+_i4 = struct.Struct("<i").unpack_from
+_u2 = struct.Struct("<H").unpack_from
+_u4 = struct.Struct("<I").unpack_from
+_u8 = struct.Struct("<Q").unpack_from
+_f8 = struct.Struct(">d").unpack_from
+
+
+def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, steps: int) -> Any:
+    size = len(data)
+    if data[:2] != b"\x80\x05":
+        raise Malformed("it does not begin as a pickle of protocol 5")
+    hashing = receiver.hashing
+    room = CONTAINER_BYTES + CONTAINER_BYTES_PER_BYTE * size
+    names = calls = used = 0
+    stack: list[Any] = []
+    marks: list[list[Any]] = []  # stacks below the open marks
+    append = stack.append
+    # The nesting of containers on the stack that hold other containers; all others hold none. An entry goes when
+    # its container goes into another one, so an address in here is never that of an object that is gone.
+    heights: dict[int, int] = {}
+    made: dict[int, Any] = {}  # lists, dicts and sets that a constructor made: finished, no opcode may add to them
+
+    def height(items: Iterable[Any]) -> int:
+        """Of a container with these items."""
+        top = 0
+        for item in items:
+            if type(item) not in FLAT:
+                known = heights.pop(id(item), 1)
+                if known > top:
+                    top = known
+        if top >= DEPTH:
+            raise Malformed(f"values are nested more than {DEPTH} deep")
+        return top + 1
+
+    def extended(target: Any, items: Sequence[Any]) -> None:
+        """`items` go into `target`, a list, dict or set."""
+        if made and id(target) in made:
+            raise Malformed("it adds to a finished value")
+        if not FLAT.issuperset(map(type, items)):
+            top = height(items)
+            if top > heights.get(id(target), 1):
+                heights[id(target)] = top
+
+    def wrapped(value: Any, items: Sequence[Any]) -> Any:
+        """`value`, a tuple or frozenset, has been made of `items`."""
+        if not FLAT.issuperset(map(type, items)):
+            heights[id(value)] = height(items)
+        return value
+
+    def text(raw: bytes) -> str:
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            bottom = marks[0] if marks else stack
+            if len(bottom) > 1 and bottom[0] is _SURROGATES and bottom[1] == "surrogates":
+                return raw.decode("utf-8", "surrogatepass")
+            raise
+
+    position = 2
+    for _ in repeat(None, steps):
+        code = data[position]
+        position += 1
+        if code == 0x8C:  # SHORT_BINUNICODE
+            end = position + 1 + data[position]
+            if end > size:
+                raise Malformed("it is cut off")
+            append(text(data[position + 1 : end]))
+            position = end
+        elif code == 0x4B:  # BININT1
+            append(data[position])
+            position += 1
+        elif code == 0x28:  # MARK
+            if len(marks) > DEPTH:
+                raise Malformed(f"values are nested more than {DEPTH} deep")
+            marks.append(stack)
+            stack = []
+            append = stack.append
+        elif code == 0x47:  # BINFLOAT
+            append(_f8(data, position)[0])
+            position += 8
+        elif code == 0x4A:  # BININT
+            append(_i4(data, position)[0])
+            position += 4
+        elif code == 0x4D:  # BININT2
+            append(_u2(data, position)[0])
+            position += 2
+        elif code == 0x4E:  # NONE
+            append(None)
+        elif code == 0x88:  # NEWTRUE
+            append(True)
+        elif code == 0x89:  # NEWFALSE
+            append(False)
+        elif 0x85 <= code <= 0x87:  # TUPLE1, TUPLE2, TUPLE3
+            count = code - 0x84
+            room -= 64
+            items = tuple(stack[-count:])
+            if len(items) != count:
+                raise Malformed("the stack is too short")
+            del stack[-count:]
+            append(wrapped(items, items))
+        elif code == 0x74:  # TUPLE
+            room -= 40 + 8 * len(stack)
+            items = tuple(stack)
+            stack = marks.pop()
+            append = stack.append
+            append(wrapped(items, items))
+        elif code == 0x7D:  # EMPTY_DICT
+            room -= 64
+            append({})
+        elif code == 0x75:  # SETITEMS
+            added, stack = stack, marks.pop()
+            append = stack.append
+            target = stack[-1]
+            keys = added[::2]
+            if type(target) is not dict or len(added) % 2:
+                raise Malformed("it adds items to something else than a dict")
+            room -= 128 + 48 * len(keys)
+            if room < 0:
+                raise Malformed("its containers take too much memory")
+            extended(target, added)
+            hashing.update(target, keys, added[1::2])
+        elif code == 0x73:  # SETITEM
+            item, key = stack.pop(), stack.pop()
+            target = stack[-1]
+            if type(target) is not dict:
+                raise Malformed("it adds items to something else than a dict")
+            room -= 176
+            extended(target, (key, item))
+            hashing.update(target, (key,), (item,))
+        elif code == 0x5D:  # EMPTY_LIST
+            room -= 56
+            append([])
+        elif code == 0x65:  # APPENDS
+            added, stack = stack, marks.pop()
+            append = stack.append
+            target = stack[-1]
+            if type(target) is not list:
+                raise Malformed("it appends to something else than a list")
+            room -= 9 * len(added)
+            extended(target, added)
+            target.extend(added)
+        elif code == 0x61:  # APPEND
+            item = stack.pop()
+            target = stack[-1]
+            if type(target) is not list:
+                raise Malformed("it appends to something else than a list")
+            room -= 32
+            extended(target, (item,))
+            target.append(item)
+        elif code == 0x93:  # STACK_GLOBAL
+            word, module = stack.pop(), stack.pop()
+            name = CONSTRUCTORS.get((module, word)) if type(word) is str and type(module) is str else None
+            if name is None:
+                raise Malformed("it asks for something that no frame needs")
+            names += 1
+            append(name)
+        elif code == 0x52:  # REDUCE
+            arguments, name = stack.pop(), stack.pop()
+            if type(name) is not Name or type(arguments) is not tuple:
+                raise Malformed("it calls something that has no name")
+            calls += 1
+            nested = heights.pop(id(arguments), 1)
+            value = (name.construct or name.load())(receiver, *arguments)
+            if nested > 1 and type(value) not in FLAT:
+                heights[id(value)] = nested
+            if type(value) in (list, dict, set):
+                made[id(value)] = value
+            append(value)
+        elif code == 0x43:  # SHORT_BINBYTES
+            end = position + 1 + data[position]
+            if end > size:
+                raise Malformed("it is cut off")
+            append(data[position + 1 : end])
+            position = end
+        elif code == 0x97:  # NEXT_BUFFER
+            append(Buffer(buffers[used]))
+            used += 1
+        elif code == 0x98:  # READONLY_BUFFER
+            if type(stack[-1]) is not Buffer:
+                raise Malformed("it makes something else than a buffer read-only")
+        elif code == 0x95:  # FRAME
+            if _u8(data, position)[0] > size - position - 8:
+                raise Malformed("it is cut off")
+            position += 8
+        elif code in _LENGTHS:  # BINUNICODE, BINUNICODE8, BINBYTES, BINBYTES8, BYTEARRAY8, LONG1, LONG4
+            unpack, width, build = _LENGTHS[code]
+            start = position + width
+            end = start + unpack(data, position)[0]
+            if end > size or end < start:
+                raise Malformed("it is cut off")
+            append(build(data[start:end]) if build is not None else text(data[start:end]))
+            position = end
+        elif code == 0x29:  # EMPTY_TUPLE
+            append(())
+        elif code == 0x8F:  # EMPTY_SET
+            room -= 216
+            append(set())
+        elif code == 0x90:  # ADDITEMS
+            added, stack = stack, marks.pop()
+            append = stack.append
+            target = stack[-1]
+            if type(target) is not set:
+                raise Malformed("it adds to something else than a set")
+            room -= 64 * len(added)
+            extended(target, added)
+            hashing.add(target, added)
+        elif code == 0x91:  # FROZENSET
+            added, stack = stack, marks.pop()
+            append = stack.append
+            room -= 216 + 64 * len(added)
+            building: set[Any] = set()
+            hashing.add(building, added)
+            append(wrapped(frozenset(building), added))
+        elif code == 0x2E:  # STOP
+            break
+        else:
+            raise Malformed(f"it has the opcode {code:#04x}, which no frame needs")
+        if room < 0:
+            raise Malformed("its containers take too much memory")
+    else:
+        raise Malformed(f"it takes more than {steps:,} steps")
+    if marks or len(stack) != 1 or position != size:
+        raise Malformed("it does not end where its value ends")
+    if names != calls or receiver.taken != used or used != len(buffers):
+        raise Malformed("it has names or buffers that it does not use")
+    return stack[0]
+
+
+def _integer(raw: bytes) -> int:
+    if len(raw) > INTEGER_BYTES:
+        raise Malformed("an int is too long")
+    return int.from_bytes(raw, "little", signed=True)
+
+
+def _u1(data: bytes, position: int) -> tuple[int]:
+    return (data[position],)
+
+
+_LENGTHS: dict[int, tuple[Callable[[bytes, int], tuple[Any, ...]], int, Callable[[bytes], Any] | None]] = {
+    0x58: (_u4, 4, None),
+    0x8D: (_u8, 8, None),
+    0x42: (_u4, 4, bytes),
+    0x8E: (_u8, 8, bytes),
+    0x96: (_u8, 8, bytearray),
+    0x8A: (_u1, 1, _integer),
+    0x8B: (_i4, 4, _integer),
+}
