@@ -22,7 +22,7 @@ from zmq.eventloop.zmqstream import ZMQStream
 
 from ..channel.schema import InputRequest
 from ..errors import SandboxError
-from ..outputs.gate import payloads
+from ..outputs.gate import Gate
 from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
@@ -60,8 +60,10 @@ class SandboxedKernel(Kernel):
         self, zygote: Zygote | SandboxError, resolved: Resolved, denials: Denials, plans: Sequence[Plan]
     ) -> None:
         """Take the sandbox that was forked before this object existed."""
+        self.gate = Gate()
         self.publisher = Publisher(
-            self._publish, queued=lambda: self.iopub_socket.backlog, ask=self._ask, lost=lambda _error: None
+            self._publish, queued=lambda: self.iopub_socket.backlog, ask=self._ask, lost=lambda _error: None,
+            gate=self.gate,
         )
         self.resolved, self.denials, self._plans = resolved, denials, plans
         workspace = plans[0].workspace if plans else ""
@@ -197,6 +199,9 @@ class SandboxedKernel(Kernel):
         self.transcript.end()
         if error is not None and not silent:
             self._publish("error", cell.error_content(reply), parent, {}, [])
+        reply, instead = self.gate.execute_reply(reply, code)
+        if instead and not silent:
+            self.publisher.stream(request_id, "stdout", instead)
         said = cell.explanations(self.sandbox, self._plans, denials, reply)
         if self.sandbox.output.cut:
             said += output_hint(number)
@@ -207,7 +212,6 @@ class SandboxedKernel(Kernel):
         self.publisher.flush()
         self.audit.note(request_id, code, reply, error=error, level=self.sandbox.supervisor.level, denials=denials,
                         seconds=self._loop.time() - began)  # fmt: skip
-        reply["payload"] = payloads(reply.get("payload", []))
         shown = self.publisher.take_result()
         if keep and shown is not None:
             self.history.store_output(line, shown)
@@ -234,7 +238,8 @@ class SandboxedKernel(Kernel):
     async def do_complete(self, code: str, cursor_pos: int) -> dict[str, Any]:
         """Complete in the worker."""
         try:
-            return await self._ask_worker("complete", {"code": code, "cursor_pos": cursor_pos})
+            reply = await self._ask_worker("complete", {"code": code, "cursor_pos": cursor_pos})
+            return self.gate.complete_reply(reply)
         except SandboxError:
             return {"status": "ok", "matches": [], "cursor_start": cursor_pos, "cursor_end": cursor_pos, "metadata": {}}
 
@@ -245,7 +250,7 @@ class SandboxedKernel(Kernel):
         fields = {"code": code, "cursor_pos": cursor_pos, "detail_level": detail_level,
                   "omit_sections": sorted(map(str, omit_sections))}  # fmt: skip
         try:
-            return await self._ask_worker("inspect", fields)
+            return self.gate.inspect_reply(await self._ask_worker("inspect", fields))
         except SandboxError:
             return {"status": "ok", "found": False, "data": {}, "metadata": {}}
 
@@ -281,7 +286,8 @@ class SandboxedKernel(Kernel):
         content = parent["content"]
         kind, comm_id = parent["header"]["msg_type"], content.get("comm_id")
         if kind == "comm_open":
-            self.publisher.comms[str(comm_id)] = str(content.get("target_name"))
+            self.publisher.opened(str(comm_id), str(content.get("target_name")))
+            self.gate.opened_by_client(str(comm_id), str(content.get("target_name")), content.get("data"))
         elif kind == "comm_close":
             self.publisher.comms.pop(str(comm_id), None)
         self.publisher.remember(parent)

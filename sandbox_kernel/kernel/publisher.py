@@ -14,7 +14,8 @@ from typing import Any
 
 from ..channel.schema import InputRequest, Publish
 from ..errors import SandboxError
-from ..outputs.gate import gate
+from ..outputs.gate import Gate
+from ..outputs.text import clean_text, split_unfinished
 
 MERGE_S = 0.01
 PARTIAL_S = 0.02
@@ -31,6 +32,7 @@ class Publisher:
         queued: how many messages wait because a client is behind.
         ask: forwards an input request to the client that asked for the cell.
         lost: called when the worker is gone.
+        gate: what every message passes.
     """
 
     def __init__(
@@ -40,6 +42,7 @@ class Publisher:
         queued: Callable[[], int],
         ask: Callable[[InputRequest], None],
         lost: Callable[[SandboxError], None],
+        gate: Gate,
     ) -> None:
         self._send, self._queued, self.ask, self._lost = send, queued, ask, lost
         self._parents: OrderedDict[str, dict[str, Any]] = OrderedDict()
@@ -50,6 +53,8 @@ class Publisher:
         self._sent_at = 0.0
         self._merge_s = MERGE_S
         self.comms: OrderedDict[str, str] = OrderedDict()
+        self.gate, gate.comms = gate, self.comms
+        self._unfinished: tuple[tuple[str, str], str] = (("", ""), "")  # the start of a control sequence, and whose
         self._result: str | None = None
 
     def remember(self, parent: dict[str, Any]) -> None:
@@ -96,18 +101,25 @@ class Publisher:
         Raises:
             ProtocolError: the message is not one that a worker may send.
         """
-        content = gate(message.msg_type, message.content, buffers)
+        passed = self.gate.message(message.msg_type, message.content, message.metadata, buffers)
+        if passed is None:
+            return
+        content = passed.content
         self.flush()
         if message.msg_type == "comm_open":
-            self.comms[content["comm_id"]] = content["target_name"]
-            while len(self.comms) > _COMMS:
-                self.comms.popitem(last=False)
+            self.opened(content["comm_id"], content["target_name"])
         elif message.msg_type == "comm_close":
             self.comms.pop(content["comm_id"], None)
         elif message.msg_type == "execute_result":
             plain = content["data"].get("text/plain")
             self._result = plain if isinstance(plain, str) else None
-        self._send(message.msg_type, content, self.parent(message.parent), message.metadata, buffers)
+        self._send(message.msg_type, content, self.parent(message.parent), passed.metadata, passed.buffers)
+
+    def opened(self, comm_id: str, target: str) -> None:
+        """Note a comm that was opened, by either side."""
+        self.comms[comm_id] = target
+        while len(self.comms) > _COMMS:
+            self.comms.popitem(last=False)
 
     def flush(self) -> None:
         """Send the text that was held back for merging."""
@@ -118,6 +130,13 @@ class Publisher:
             return
         text, self._text, self._text_bytes = "".join(self._text), [], 0
         parent, name = self._text_key
+        if self._unfinished[0] == self._text_key:
+            text = self._unfinished[1] + text
+        text, rest = split_unfinished(text)
+        self._unfinished = (self._text_key, rest)
+        text = clean_text(text)
+        if not text:
+            return
         self._sent_at = asyncio.get_running_loop().time()
         self._send("stream", {"name": name, "text": text}, self.parent(parent), {}, [])
 

@@ -1,76 +1,228 @@
-"""One function that every message made from worker data passes before a client sees it.
+"""One gate that every message made from worker data passes before a client sees it.
 
-It keeps each message to the fields and types of the Jupyter messaging specification. It does not clean HTML: a
-client that trusts live output (JupyterLab does) still runs script in it, see SECURITY.md.
+A client that trusts live output (JupyterLab does) runs what it is given. So each message is made anew here from what
+the worker said: the fields and types of the Jupyter messaging specification, and in them only what cannot act in a
+page. What each module takes out is said in docs/outputs.md.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import re
+from collections.abc import MutableMapping, Sequence
+from typing import Any, NamedTuple
 
 from ..errors import ProtocolError
+from . import replies, specs
+from .bundles import clean_bundle
+from .settings import Removed, Settings
+from .text import clean_text
+from .widget_table import PROTOCOL
+from .widgets import CONTROL, TARGET, Widgets
 
-# The only payloads of execute_reply that a front end knows how to act on, and their fields.
-_PAYLOADS: dict[str, dict[str, type | tuple[type, ...]]] = {
-    "page": {"data": dict, "start": int},
-    "set_next_input": {"text": str, "replace": bool},
-    "edit_magic": {"filename": str, "line_number": (int, type(None))},
-    "ask_exit": {"keepkernel": (bool, type(None))},
-}
 _COMM_TEXT_BYTES = 1000
 _COUNT = 2**31
+_DISPLAY_ID = 200
+_TARGET = re.compile(r"[\w.:/@-]{1,200}")
+# Front-end extensions that open what they are told by messages of these targets.
+_ACTING_TARGETS = {"dash", "hv-extension-comm", "ipylab", "jupyter.ml"}
 
 
-def gate(msg_type: str, content: dict[str, Any], buffers: list[bytes]) -> dict[str, Any]:
-    """The content of an IOPub message with known fields of the right types.
+class Passed(NamedTuple):
+    """A message for IOPub, made here."""
+
+    content: dict[str, Any]
+    metadata: dict[str, Any]
+    buffers: list[bytes]
+
+
+class Gate:
+    """The gate of one session.
+
+    Args:
+        settings: what the operator decided.
+        comms: comm id -> target of the comms that are open; the caller keeps it.
+    """
+
+    def __init__(self, settings: Settings | None = None, comms: MutableMapping[str, str] | None = None) -> None:
+        self.settings = settings or Settings()
+        self.comms: MutableMapping[str, str] = comms if comms is not None else {}
+        self.removed = Removed()  # since the session began
+        self._widgets = Widgets(self.settings, self._output)
+
+    # ------------------------------------------------------------ messages
+
+    def message(
+        self, msg_type: str, content: dict[str, Any], metadata: dict[str, Any] | None = None,
+        buffers: Sequence[bytes] = (),
+    ) -> Passed | None:  # fmt: skip
+        """The message as a client may see it; None when there is nothing to see.
+
+        Raises:
+            ProtocolError: a field is missing or has the wrong type, or a worker may not send such a message.
+        """
+        if msg_type.startswith("comm_"):
+            return self._comm(msg_type, content, metadata or {}, buffers)
+        if buffers:
+            raise ProtocolError(f"{msg_type} cannot carry buffers")
+        if msg_type in ("display_data", "update_display_data", "execute_result"):
+            return Passed(self._display(msg_type, content), {}, [])
+        if msg_type == "clear_output":
+            return Passed({"wait": bool(content.get("wait", False))}, {}, [])
+        if msg_type == "error":
+            return Passed(_error(content), {}, [])
+        raise ProtocolError(f"{msg_type!r} is not a message that a worker may send")
+
+    def _display(self, msg_type: str, content: dict[str, Any]) -> dict[str, Any]:
+        data, metadata = self.bundle(_mapping(content, "data"), _mapping(content, "metadata"))
+        out: dict[str, Any] = {"data": data, "metadata": metadata}
+        if msg_type == "execute_result":
+            count = content.get("execution_count")
+            if isinstance(count, bool) or not isinstance(count, int):
+                raise ProtocolError("execute_result: execution_count must be a number")
+            out["execution_count"] = min(max(count, 0), _COUNT)
+        else:
+            display_id = _mapping(content, "transient").get("display_id")
+            known = isinstance(display_id, str) and len(display_id) <= _DISPLAY_ID
+            out["transient"] = {"display_id": display_id} if known else {}
+        return out
+
+    def bundle(self, data: dict[str, Any], metadata: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """A mime bundle and its metadata. What a rule stumbles over is not shown, whatever it is."""
+        try:
+            return clean_bundle(data, metadata, self.settings, self.removed, self._widgets.shown)
+        except Exception:  # a fault of ours must neither pass anything nor cost the cell its reply
+            failed = Removed({"an output that could not be checked": 1})
+            self.removed.update(failed)
+            return {"text/plain": failed.note()}, {}
+
+    def _output(self, output: dict[str, Any]) -> dict[str, Any] | None:
+        """One output of an Output widget, as a notebook's file holds it."""
+        kind = output.get("output_type")
+        try:
+            if kind == "stream":
+                name, text = output.get("name"), output.get("text")
+                text = "".join(text) if isinstance(text, list) and all(isinstance(t, str) for t in text) else text
+                if name not in ("stdout", "stderr") or not isinstance(text, str):
+                    return None
+                return {"output_type": kind, "name": name, "text": clean_text(text)}
+            if kind == "error":
+                return {"output_type": kind, **_error(output)}
+            if kind in ("display_data", "execute_result"):
+                data, metadata = self.bundle(_mapping(output, "data"), _mapping(output, "metadata"))
+                count = output.get("execution_count")
+                more = {"execution_count": count if type(count) is int else None} if kind == "execute_result" else {}
+                return {"output_type": kind, "data": data, "metadata": metadata, **more}
+        except ProtocolError:
+            return None
+        return None
+
+    # ------------------------------------------------------------ comms
+
+    def opened_by_client(self, comm_id: str, target: str, data: object) -> None:
+        """A client opened a comm; what the worker says on it is judged by its target."""
+        if target == TARGET:
+            self._widgets.opened_by_client(comm_id, data)
+
+    def _comm(
+        self, msg_type: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]
+    ) -> Passed | None:
+        comm_id, data = _text(content, "comm_id", _COMM_TEXT_BYTES), _mapping(content, "data")
+        if msg_type == "comm_open":
+            target = _text(content, "target_name", _COMM_TEXT_BYTES)
+            if target == TARGET:
+                found = self._widgets.open(comm_id, data, buffers, self.removed)
+                if found is None:
+                    return None
+                fields = {"comm_id": comm_id, "target_name": TARGET, "data": found.data}
+                return Passed(fields, {"version": PROTOCOL}, found.buffers)
+            if not self._may_talk(target):
+                self.removed["a comm of an unknown target"] += 1
+                return None
+            return Passed({"comm_id": comm_id, "target_name": target, "data": _plain(data)}, _plain(metadata),
+                          list(buffers))  # fmt: skip
+        target = self.comms.get(comm_id, "")
+        if msg_type == "comm_close":
+            if comm_id not in self.comms:
+                return None
+            self._widgets.closed(comm_id)
+            return Passed({"comm_id": comm_id, "data": {} if target == TARGET else _plain(data)}, {}, list(buffers))
+        if target in (TARGET, CONTROL):
+            handle = self._widgets.update if target == TARGET else None
+            found = handle(comm_id, data, buffers, self.removed) if handle else self._widgets.states(
+                data, buffers, self.removed)  # fmt: skip
+            return Passed({"comm_id": comm_id, "data": found.data}, {}, found.buffers) if found else None
+        if comm_id not in self.comms or (self.settings.comms != "any"):
+            return None
+        return Passed({"comm_id": comm_id, "data": _plain(data)}, _plain(metadata), list(buffers))
+
+    def _may_talk(self, target: str) -> bool:
+        known = target in _ACTING_TARGETS or target.startswith("jupyter.widget")
+        return self.settings.comms == "any" and not known and _TARGET.fullmatch(target) is not None
+
+    # ------------------------------------------------------------ replies
+
+    def execute_reply(self, reply: dict[str, Any], code: str) -> tuple[dict[str, Any], str]:
+        """The content of an ``execute_reply``, and text that is shown instead of a payload that was dropped.
+
+        Args:
+            code: the cell.
+        """
+        out = dict(reply)
+        out["payload"], shown = replies.payloads(reply.get("payload", []), code, self.removed)
+        expressions = {}
+        for name, value in reply.get("user_expressions", {}).items():
+            if value.get("status") == "ok":
+                data, metadata = self.bundle(_dict(value.get("data")), _dict(value.get("metadata")))
+                expressions[name] = {"status": "ok", "data": data, "metadata": metadata}
+            else:
+                lines = value.get("traceback")
+                lines = [clean_text(line) for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+                expressions[name] = {"status": "error", "ename": clean_text(str(value.get("ename"))),
+                                     "evalue": clean_text(str(value.get("evalue"))), "traceback": lines}  # fmt: skip
+        out["user_expressions"] = expressions
+        if out.get("status") == "error":
+            out.update(_error(out))
+        return out, shown
+
+    @staticmethod
+    def inspect_reply(reply: dict[str, Any]) -> dict[str, Any]:
+        """The content of an ``inspect_reply``."""
+        return replies.inspect_reply(reply)
+
+    @staticmethod
+    def complete_reply(reply: dict[str, Any]) -> dict[str, Any]:
+        """The content of a ``complete_reply``."""
+        return replies.complete_reply(reply)
+
+
+def gate(
+    msg_type: str, content: dict[str, Any], buffers: Sequence[bytes] = (), settings: Settings | None = None
+) -> dict[str, Any] | None:
+    """The content of one message by itself, for callers without widgets; None when nothing of it may be shown.
 
     Raises:
-        ProtocolError: a field is missing or has the wrong type.
+        ProtocolError: see `Gate.message`.
     """
-    if buffers and not msg_type.startswith("comm_"):
-        raise ProtocolError(f"{msg_type} cannot carry buffers")
-    if msg_type in ("display_data", "update_display_data", "execute_result"):
-        return _display(msg_type, content)
-    if msg_type == "clear_output":
-        return {"wait": bool(content.get("wait", False))}
-    if msg_type == "error":
-        return {"ename": _text(content, "ename"), "evalue": _text(content, "evalue"), "traceback": _lines(content)}
-    if msg_type in ("comm_open", "comm_msg", "comm_close"):
-        return _comm(msg_type, content)
-    raise ProtocolError(f"{msg_type!r} is not a message that a worker may send")
+    passed = Gate(settings).message(msg_type, content, None, buffers)
+    return None if passed is None else passed.content
 
 
-def _display(msg_type: str, content: dict[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {"data": _mapping(content, "data"), "metadata": _mapping(content, "metadata")}
-    if msg_type == "execute_result":
-        count = content.get("execution_count")
-        if isinstance(count, bool) or not isinstance(count, int):
-            raise ProtocolError("execute_result: execution_count must be a number")
-        out["execution_count"] = min(max(count, 0), _COUNT)
-    else:
-        transient = _mapping(content, "transient")
-        display_id = transient.get("display_id")
-        out["transient"] = {"display_id": display_id} if isinstance(display_id, str) else {}
-    return out
+def _error(content: dict[str, Any]) -> dict[str, Any]:
+    lines = [clean_text(line) for line in _lines(content)]
+    return {"ename": clean_text(_text(content, "ename")), "evalue": clean_text(_text(content, "evalue")),
+            "traceback": lines}  # fmt: skip
 
 
-def _comm(msg_type: str, content: dict[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {"comm_id": _text(content, "comm_id", _COMM_TEXT_BYTES), "data": _mapping(content, "data")}
-    if msg_type == "comm_open":
-        out["target_name"] = _text(content, "target_name", _COMM_TEXT_BYTES)
-    return out
+def _plain(value: dict[str, Any]) -> dict[str, Any]:
+    try:
+        plain: dict[str, Any] = specs.clean_any(value)
+    except specs.Unfit as error:
+        raise ProtocolError(f"a comm message holds {error}") from error
+    return plain
 
 
-def payloads(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The payloads of an execute reply that are passed on: known sources with fields of the right types."""
-    passed = []
-    for payload in found:
-        fields = _PAYLOADS.get(str(payload.get("source")))
-        if fields is None:
-            continue
-        if all(isinstance(payload.get(name), kind) for name, kind in fields.items() if name in payload):
-            passed.append({"source": payload["source"], **{n: payload[n] for n in fields if n in payload}})
-    return passed
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
 
 
 def _mapping(content: dict[str, Any], name: str) -> dict[str, Any]:

@@ -1,0 +1,208 @@
+"""Figures as data: plotly and Vega-Lite specifications, JSON trees. Copied deeply, without what fetches or acts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from .latex import break_macros
+from .settings import Removed
+
+DEPTH = 60
+NODES = 2_000_000
+TREE_NODES = 40_000
+_POISON = {"__proto__", "constructor", "prototype"}
+DROP: Any = object()  # what a rule returns to leave a value out
+_PLAIN = {int, float, bool, type(None)}
+_MARKUP = re.compile(r"<[A-Za-z/!?]")
+_ADDRESS = re.compile(r"\s*(?:[a-z][a-z0-9+.-]{0,30}:)?//|\s*(?:java|vb)script\s*:", re.I)
+_DATA_PICTURE = re.compile(r"data:image/(?:png|jpe?g|gif|webp|bmp);base64,[A-Za-z0-9+/=\s]+", re.I)
+_BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
+_CSS_URL = re.compile(r"\burl\s*\(", re.I)
+_TAG = re.compile(r"<[A-Za-z/!?][^<>]*>?")
+_KEPT = frozenset(
+    {"<br>", "<br/>", "<br />", *(f"<{slash}{tag}>" for tag in ("b", "i", "sub", "sup", "em") for slash in ("", "/"))}
+)
+
+
+class Unfit(Exception):
+    """The data is too large, too deep or of the wrong shape; the text says which, in words of ours."""
+
+
+Rule = Callable[[str, Any], Any]
+
+
+def copy(
+    value: Any, rule: Rule, *, depth: int = DEPTH, nodes: int = NODES, rename: Callable[[str], str] = str
+) -> Any:
+    """A deep copy in which ``rule(key, value)`` may replace each value other than numbers, or drop it (`DROP`).
+
+    Raises:
+        Unfit: it is deeper or has more nodes than allowed.
+    """
+    left = nodes
+
+    def walk(key: str, value: Any, depth: int) -> Any:
+        nonlocal left
+        kind = type(value)
+        if kind in _PLAIN:
+            return value
+        value = rule(key, value)
+        if value is DROP:
+            return DROP
+        if not isinstance(value, (dict, list)):
+            return value
+        if depth <= 0:
+            raise Unfit("data that is nested too deeply")
+        left -= len(value)
+        if left < 0:
+            raise Unfit("data that is too large")
+        if isinstance(value, dict):
+            kept = {rename(name): walk(name, v, depth - 1) for name, v in value.items() if name not in _POISON}
+            return {name: v for name, v in kept.items() if v is not DROP}
+        if value and all(type(item) in _PLAIN for item in value):
+            return list(value)
+        return [v for v in (walk(key, item, depth - 1) for item in value) if v is not DROP]
+
+    return walk("", value, depth)
+
+
+def is_markup(text: str) -> bool:
+    """Whether a page that takes this text as HTML would see more than text."""
+    return _MARKUP.search(text) is not None
+
+
+def clean_tree(value: Any) -> Any:
+    """The value of ``application/json``.
+
+    Raises:
+        Unfit: see `copy`.
+    """
+    return copy(value, lambda _key, value: value, nodes=TREE_NODES)
+
+
+# ------------------------------------------------------------ plotly
+
+_PLOTLY_LINKS = {"url", "href", "source", "topojsonurl", "plotlyserverurl", "tiles", "glyphs", "sprite", "geojson"}
+_PLOTLY_CONFIG = {"responsive", "displayModeBar", "scrollZoom", "staticPlot", "displaylogo", "editable"}
+_BARE = re.compile(r"[\w-]{1,60}")
+_FONT = re.compile(r"[\w ,.'\"-]{0,300}")
+
+
+def clean_plotly(value: Any, removed: Removed) -> dict[str, Any]:
+    """A plotly figure: ``data``, ``layout``, ``frames`` and six switches of ``config``.
+
+    Raises:
+        Unfit: it is no figure, or too large.
+    """
+    if not isinstance(value, dict) or not isinstance(value.get("data", []), list):
+        raise Unfit("a figure of an unknown form")
+
+    def rule(key: str, value: Any) -> Any:
+        low = key.lower()
+        if low == "bdata" and isinstance(value, str):  # an array of numbers
+            return value if _BASE64.fullmatch(value) else DROP
+        if low in _PLOTLY_LINKS and isinstance(value, str) and not _DATA_PICTURE.fullmatch(value):
+            return _dropped(removed)
+        if low == "style" and isinstance(value, str) and not _BARE.fullmatch(value):
+            return _dropped(removed)
+        if isinstance(value, str):
+            return _figure_text(key, value, removed)
+        return value
+
+    figure = {name: value[name] for name in ("data", "layout", "frames") if isinstance(value.get(name), (list, dict))}
+    cleaned: dict[str, Any] = copy(figure, rule)
+    config = value.get("config")
+    if isinstance(config, dict):
+        cleaned["config"] = {k: v for k, v in config.items() if k in _PLOTLY_CONFIG and isinstance(v, bool)}
+    return cleaned
+
+
+def _figure_text(key: str, value: str, removed: Removed) -> Any:
+    if len(value) < 4 or _DATA_PICTURE.fullmatch(value):
+        return value
+    if _ADDRESS.match(value) or _CSS_URL.search(value):
+        return _dropped(removed)
+    if key == "family" and not _FONT.fullmatch(value):
+        return DROP
+    return break_macros(_with_few_tags(value, removed, _KEPT))
+
+
+def _with_few_tags(value: str, removed: Removed, keep: frozenset[str]) -> str:
+    """The text without tags other than these bare ones; what is left is looked at again until nothing changes."""
+    for _ in range(5):
+        if not _MARKUP.search(value):
+            return value
+        cut = _TAG.sub(lambda found: found.group() if found.group().lower() in keep else "", value)
+        if cut == value:
+            return value
+        removed["markup of a figure"] += 1
+        value = cut
+    return ""
+
+
+def _dropped(removed: Removed) -> Any:
+    removed["links of a figure"] += 1
+    return DROP
+
+
+# ------------------------------------------------------------ Vega-Lite
+
+VEGA_LITE = re.compile(r"application/vnd\.vegalite\.v([3-6])(?:\.\d{1,3}){0,2}\+json")
+SHOWN_AS = "application/vnd.vegalite.v5+json"
+SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
+_VEGA_LINKS = {"url", "href", "usermeta", "patch", "loader", "baseurl", "$schema", "defaultstyle", "element", "source"}
+_EXPRESSIONS = {"expr", "signal", "calculate", "filter", "test", "update", "labelexpr", "init"}
+# Vega's expressions can call listed functions only, but some of those, and some objects, lead out of the language.
+_EXPRESSION = re.compile(
+    r"\b(?:event|view|constructor|prototype|toString|valueOf|window|document|call|apply|bind|modify|setdata|lookup"
+    r"|vlSelection\w*|containerSize|screen|windowSize|import|treePath|treeAncestors|image)\b|[\\`{]|\[[^\]]{0,300}\+",
+    re.I,
+)
+_STREAMS = {"on", "events", "clear", "between", "translate", "zoom", "type"}
+_STREAM = re.compile(r"window|document|body|scope|timer|key", re.I)
+
+
+def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
+    """A Vega-Lite specification, as one of version 5, which front ends know.
+
+    Raises:
+        Unfit: it is no specification, or too large.
+    """
+    if not isinstance(value, dict):
+        raise Unfit("a figure of an unknown form")
+
+    def rule(key: str, value: Any) -> Any:
+        low = key.lower()
+        if low in _VEGA_LINKS:
+            # `source` is a data set's name in a Vega specification, an event's element in a stream.
+            return DROP if low == "$schema" else _dropped(removed)
+        if not isinstance(value, str):
+            return value
+        if low in _EXPRESSIONS and _EXPRESSION.search(value):
+            removed["expressions of a figure"] += 1
+            return "" if low not in ("filter", "test") else "true"
+        if low in _STREAMS and _STREAM.search(value):
+            return DROP
+        if _ADDRESS.match(value) or value[:5].lower() == "data:" or _CSS_URL.search(value):
+            return _dropped(removed)
+        return _no_image(_with_few_tags(value, removed, frozenset()))
+
+    cleaned: dict[str, Any] = copy(value, rule, rename=_no_image)
+    cleaned["$schema"] = SCHEMA
+    return cleaned
+
+
+def _no_image(name: str) -> str:
+    # A tooltip draws the address in a column of this name as a picture.
+    return "image_" if name.strip().lower() == "image" else name
+
+
+def clean_any(value: Any) -> Any:
+    """Data of a type that the operator allows: copied, without names that reach into a page's objects.
+
+    Raises:
+        Unfit: see `copy`.
+    """
+    return copy(value, lambda _key, value: value)

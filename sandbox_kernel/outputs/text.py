@@ -1,0 +1,45 @@
+"""Plain text: what a terminal or a page would act on is taken out, colours stay."""
+
+from __future__ import annotations
+
+import re
+
+# In this order: a string that a terminal takes as a command of any length (window titles, links, the clipboard,
+# device control), control sequences other than colours, what is left of the controls, and characters that turn the
+# reading direction, with which a line can be made to look like another one.
+_ACTING = re.compile(
+    r"\x1b[\]P_^X][^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c|$)"
+    r"|\x9b[0-?]*[ -/]*[@-~]?"
+    r"|\x1b\[(?![0-9;:]{0,200}m)[0-?]{0,200}[ -/]{0,20}[@-~]?"
+    r"|\x1b(?!\[[0-9;:]{0,200}m)[ -/]{0,20}[0-~]?"
+    r"|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
+    r"|[\u202a-\u202e\u2066-\u2069]"
+)
+_SUSPECT = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_UNFINISHED = re.compile(r"\x1b(?:\[[0-9;:]{0,200})?\Z")
+
+
+def clean_text(text: str) -> str:
+    """The text with colours (``ESC [ ... m``), tabs, line ends, returns and backspaces only."""
+    if text.isascii() and text.isprintable():
+        return text
+    if _SUSPECT.search(text) is None:
+        return text
+    return _ACTING.sub("", text)
+
+
+def split_unfinished(text: str) -> tuple[str, str]:
+    """The text, and a control sequence at its end whose rest may come with the next message."""
+    if "\x1b" not in text[-202:]:
+        return text, ""
+    found = _UNFINISHED.search(text, max(0, len(text) - 202))
+    return (text[: found.start()], found.group()) if found else (text, "")
+
+
+def joined(value: object) -> str | None:
+    """A text as Jupyter allows it: one string or a list of strings. None for anything else."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return "".join(value)
+    return None

@@ -1,0 +1,205 @@
+"""Mime bundles: raw messages by hand, as a worker can send them that does not care for IPython's API."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from sandbox_kernel.errors import ProtocolError
+from sandbox_kernel.outputs.gate import Gate, gate
+from sandbox_kernel.outputs.settings import Settings
+
+PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
+
+
+def shown(data: dict[str, Any], metadata: dict[str, Any] | None = None, **settings: Any) -> dict[str, Any]:
+    content = gate("display_data", {"data": data, "metadata": metadata or {}}, (), Settings(**settings))
+    assert content is not None
+    return content
+
+
+PASSED = [
+    ("text/plain", "x"), ("text/html", "<b>1</b>"), ("text/markdown", "*m*"), ("text/latex", "$x$"),
+    ("image/png", PNG), ("application/json", {"a": [1, None]}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), PASSED, ids=[p[0] for p in PASSED])
+def test_passes_as_it_is(name: str, value: Any) -> None:
+    assert shown({name: value})["data"] == {name: value}
+
+
+REFUSED: list[tuple[str, Any]] = [
+    ("application/javascript", "alert(1)"), ("text/javascript", "alert(1)"), ("application/pdf", PNG),
+    ("text/vnd.mermaid", "graph TD"), ("application/vnd.vega.v5+json", {"marks": []}),
+    ("application/vnd.bokehjs_exec.v0+json", ""), ("application/vnd.x+json", {"a": 1}), ("TEXT/HTML", "<b>x</b>"),
+    (" text/html", "<b>x</b>"), ("text/html;charset=utf-8", "<b>x</b>"), ("image/svg+xml", "<svg onload=x>"),
+    ("image/png", "x\" onerror=\"alert(1)"), ("image/png", {"a": 1}), ("text/html", {"a": 1}), ("text/html", 7),
+    ("application/vnd.jupyter.widget-view+json", {"model_id": "unknown"}),
+    ("application/vnd.plotly.v1+json", "text"), ("application/vnd.vegalite.v5+json", [1]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "value"), REFUSED, ids=[f"{r[0]}-{type(r[1]).__name__}" for r in REFUSED])
+def test_is_refused_and_said(name: str, value: Any) -> None:
+    data = shown({name: value})["data"]
+    assert list(data) == ["text/plain"]
+    if not name.startswith("application/vnd.bokehjs"):
+        assert data["text/plain"].startswith("[The sandbox removed") and "\n" not in data["text/plain"]
+
+
+def test_the_note_is_bounded_and_plain() -> None:
+    data = shown({f"application/x-{i}<script>{'y' * 500}": 1 for i in range(500)} | {"text/plain": "kept"})["data"]
+    assert data["text/plain"].startswith("kept\n[The sandbox removed")
+    assert "<" not in data["text/plain"] and len(data["text/plain"]) < 1000
+
+
+def test_lists_of_strings_are_joined() -> None:
+    assert shown({"text/html": ["<b>", "1</b>"]})["data"] == {"text/html": "<b>1</b>"}
+    assert "script" not in shown({"text/html": ["<scr", "ipt>alert(1)</script>"]})["data"].get("text/html", "")
+
+
+def test_metadata_is_made_anew() -> None:
+    data = {"text/html": "<b>x</b>", "image/png": PNG, "application/json": {}}
+    metadata = {
+        "isolated": True, "text/html": {"isolated": True}, "unconfined": True,
+        "image/png": {"width": 5, "height": "1 onload=x", "unconfined": True},
+        "application/json": {"expanded": True, "root": "r", "x": 1},
+    }  # fmt: skip
+    assert shown(data, metadata)["metadata"] == {
+        "image/png": {"width": 5}, "application/json": {"expanded": True, "root": "r"},
+    }  # fmt: skip
+
+
+def test_an_operator_may_name_further_types() -> None:
+    name = "application/vnd.x+json"
+    data = shown({name: {"a": 1, "__proto__": {"b": 2}}}, mimetypes=(name,))["data"]
+    assert data == {name: {"a": 1}}
+
+
+def test_html_can_be_switched_off() -> None:
+    assert shown({"text/html": "<b>x</b>", "text/plain": "x"}, html="text")["data"] == {
+        "text/plain": "x\n[The sandbox removed from this output: HTML]"
+    }
+
+
+def test_json_is_bounded() -> None:
+    deep: Any = 1
+    for _ in range(200):
+        deep = {"k": deep}
+    assert "application/json" not in shown({"application/json": deep})["data"]
+    assert "application/json" not in shown({"application/json": [{}] * 100_000})["data"]
+
+
+def test_a_fault_in_a_rule_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> str:
+        raise RuntimeError
+
+    monkeypatch.setattr("sandbox_kernel.outputs.bundles.clean_html", broken)
+    data = shown({"text/html": "<script>x</script>"})["data"]
+    assert list(data) == ["text/plain"] and "could not be checked" in data["text/plain"]
+
+
+@pytest.mark.parametrize(
+    ("msg_type", "content", "buffers"),
+    [
+        ("status", {}, []), ("execute_input", {}, []), ("display_data", {"data": 1}, []), ("display_data", {}, [b"x"]),
+        ("error", {"ename": "x", "evalue": "y", "traceback": [1]}, []), ("execute_result", {"data": {}}, []),
+        ("comm_open", {"comm_id": 1, "target_name": "x"}, []), ("comm_msg", {"comm_id": "c", "data": []}, []),
+    ],
+)  # fmt: skip
+def test_nonsense_is_a_protocol_error(msg_type: str, content: dict[str, Any], buffers: list[bytes]) -> None:
+    with pytest.raises(ProtocolError):
+        gate(msg_type, content, buffers)
+
+
+def test_transient_holds_the_display_id_only() -> None:
+    content = {"data": {}, "transient": {"display_id": "d", "x": 1}}
+    assert gate("display_data", content) == {"data": {}, "metadata": {}, "transient": {"display_id": "d"}}
+    long = gate("update_display_data", {"data": {}, "transient": {"display_id": "d" * 300}})
+    assert long is not None and long["transient"] == {}
+
+
+def test_what_was_removed_is_counted() -> None:
+    session = Gate()
+    for _ in range(3):
+        session.message("display_data", {"data": {"application/javascript": "1"}})
+    assert session.removed["script"] == 3
+
+
+FIGURE = {"data": [{"type": "scatter", "x": [1, 2], "y": {"dtype": "f8", "bdata": "//8AAAAA8D8="}}], "layout": {}}
+CHART = {"$schema": "https://vega.github.io/schema/vega-lite/v6.4.1.json", "mark": "bar",
+         "data": {"values": [{"a": 1}]},
+         "encoding": {"x": {"field": "a", "type": "quantitative"}}}  # fmt: skip
+DOCS = {"d1": {"version": "3.9", "roots": [{"type": "object", "name": "Figure", "id": "p1", "attributes": {}}]}}
+ITEMS = [{"docid": "d1", "roots": {"p1": "e1"}, "root_ids": ["p1"]}]
+
+LINKS: list[dict[str, Any]] = [
+    {"layout": {"images": [{"source": "http://e.org/x.png"}]}}, {"layout": {"map": {"style": "http://e.org/s"}}},
+    {"layout": {"mapbox": {"layers": [{"source": "//e.org/t", "sourcetype": "raster"}]}}},
+    {"layout": {"title": {"text": "<a href='http://e.org'>x</a>"}}}, {"config": {"plotlyServerURL": "http://e.org"}},
+    {"layout": {"title": {"text": "<span style='background:url(http://e.org)'>x</span>"}}},
+    {"data": [{"type": "scattergeo", "geojson": "http://e.org/g"}]},
+    {"layout": {"font": {"family": "x;url(//e.org)"}}},
+    {"layout": {"images": [{"source": ["http://e.org/x.png"]}]}}, {"config": {"topojsonURL": "http://e.org"}},
+    {"layout": {"images": [{"source": "/api/contents"}]}}, {"layout": {"images": [{"source": " \thttp://e.org"}]}},
+]  # fmt: skip
+
+CHARTS: list[dict[str, Any]] = [
+    {"data": {"url": "http://e.org/d.json"}}, {"data": {"url": "/api/contents"}},
+    {"usermeta": {"embedOptions": {"x": 1}}},
+    {"mark": {"type": "image", "url": "http://e.org"}}, {"encoding": {"url": {"field": "u"}}},
+    {"encoding": {"url": {"value": "/api/contents"}}}, {"encoding": {"href": {"value": "javascript:x"}}},
+    {"datasets": {"d": [{"image": "/x.png"}]}, "encoding": {"tooltip": {"field": "image"}}},
+    {"params": [{"name": "a", "bind": {"input": "text", "element": "#api"}}]},
+    {"params": [{"name": "a", "select": {"type": "point", "on": "window:keydown"}}]},
+    {"transform": [{"calculate": "event.view.alert(1)", "as": "x"}]},
+    {"transform": [{"calculate": "datum['constr'+'uctor']", "as": "x"}]},
+    {"mark": {"type": "bar", "cursor": "url(http://e.org/c.png), auto"}},
+    {"datasets": {"d": [{"x": "http://e.org"}]}},
+    {"encoding": {"tooltip": {"expr": "{'image': '/api/contents'}"}}}, {"config": {"loader": {"baseURL": "/api/"}}},
+]  # fmt: skip
+
+
+class TestFigures:
+    def test_plotly(self) -> None:
+        data = shown({"application/vnd.plotly.v1+json": FIGURE, "text/html": "<script>x</script>"})["data"]
+        assert data == {"application/vnd.plotly.v1+json": FIGURE}
+
+    @pytest.mark.parametrize("version", ["v5", "v5.20.1", "v6", "v6.4.1"])
+    def test_vega_lite_comes_in_a_version_that_is_known(self, version: str) -> None:
+        data = shown({f"application/vnd.vegalite.{version}+json": CHART})["data"]
+        assert list(data) == ["application/vnd.vegalite.v5+json"]
+        chart = data["application/vnd.vegalite.v5+json"]
+        assert chart["mark"] == "bar" and chart["$schema"].endswith("/v5.json")
+
+    def test_plotlys_page(self) -> None:
+        page = f"<div><script>lib</script><script>Plotly.newPlot( 'i-1', {json.dumps(FIGURE['data'])}, {{}}, {{}})"
+        assert shown({"text/html": f"{page}</script></div>"})["data"] == {"application/vnd.plotly.v1+json": FIGURE}
+
+    def test_altairs_page(self) -> None:
+        page = f"<div></div><script>(function(spec, o){{vegaEmbed(spec)}})({json.dumps(CHART)}, {{}});</script>"
+        assert list(shown({"text/html": page, "text/plain": "t"})["data"]) == [
+            "text/plain", "application/vnd.vegalite.v5+json"]  # fmt: skip
+
+    def test_bokehs_script_is_drawn_by_the_library_of_the_front(self) -> None:
+        pytest.importorskip("bokeh")
+        script = f"const docs_json = {json.dumps(DOCS)};\n const render_items = {json.dumps(ITEMS)};\n evil()"
+        bundle = {"application/javascript": script, "application/vnd.bokehjs_exec.v0+json": ""}
+        html = shown(bundle)["data"]["text/html"]
+        assert "evil" not in html and html.startswith('<div style="contain: content;')
+        assert html.count("<iframe") == 1 and 'sandbox="allow-scripts"' in html and "allow-same-origin" not in html
+
+    @pytest.mark.parametrize("figure", LINKS, ids=range(len(LINKS)))
+    def test_a_plotly_figure_fetches_nothing(self, figure: dict[str, Any]) -> None:
+        text = json.dumps(shown({"application/vnd.plotly.v1+json": figure})["data"])
+        assert "e.org" not in text and "/api" not in text and "<a" not in text
+
+    @pytest.mark.parametrize("chart", CHARTS, ids=range(len(CHARTS)))
+    def test_a_chart_fetches_nothing_and_reaches_no_object(self, chart: dict[str, Any]) -> None:
+        text = json.dumps(shown({"application/vnd.vegalite.v5+json": {"mark": "bar", **chart}})["data"])
+        for word in ("e.org", "/api/contents", "element", "window", "event", "uctor", "usermeta", '"image"', "/api/"):
+            assert word not in text
