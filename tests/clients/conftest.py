@@ -23,7 +23,7 @@ INSTALL_S = 600.0
 # servers and pages, and with other versions of what the tests use.
 REQUIREMENTS = {
     "servers": ("voila>=0.5.8", "jupyter_kernel_gateway>=3.0.1", "nbgrader>=0.9.5"),
-    "mcp": ("jupyter-mcp-server>=2.0", "ipykernel>=7.4"),
+    "mcp": ("jupyter-mcp-server>=2.0",),
 }
 
 
@@ -39,7 +39,8 @@ class Client:
     """How a client is run: its programs, and what it needs to find the kernel."""
 
     def __init__(self, python: Path, environment: dict[str, str], folder: Path) -> None:
-        self.python, self.environment, self.folder = python, environment, folder
+        self.python, self.folder = python, folder
+        self.environment = environment | {"PATH": f"{python.parent}{os.pathsep}{environment['PATH']}"}
 
     def line(self, program: str, *arguments: str) -> list[str]:
         """The command line of a program of the environment."""
@@ -55,23 +56,45 @@ class Client:
         return done.stdout if check else f"exit {done.returncode}\n{done.stdout}"
 
 
-Clients = Callable[[str], Client]
-
-
 @pytest.fixture(scope="session")
 def kernelspecs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for JUPYTER_PATH, as a user makes it for Jupyters outside the kernel's environment."""
     prefix = tmp_path_factory.mktemp("prefix")
-    subprocess.run(
-        [str(Path(sys.executable).with_name("sandbox-kernel")), "install", "--prefix", str(prefix)], check=True,
-        stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+    kernel_command("install", "--prefix", str(prefix))
     return prefix / "share" / "jupyter"
 
 
+@pytest.fixture(scope="session")
+def installed() -> Callable[[str], Path]:
+    """Gives the interpreter of a virtual environment, made once and kept until its `REQUIREMENTS` change."""
+
+    def give(name: str) -> Path:
+        wanted = "\n".join((sys.version, *REQUIREMENTS[name]))
+        folder = ENVIRONMENTS / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
+        python = folder / "bin" / "python"
+        if not (folder / "complete").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _do(sys.executable, "-m", "venv", str(folder))
+            _do(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS[name])
+            (folder / "complete").touch()
+        return python
+
+    return give
+
+
+def kernel_command(*arguments: str) -> None:
+    """Runs ``sandbox-kernel``."""
+    _do(str(Path(sys.executable).with_name("sandbox-kernel")), *arguments)
+
+
+def _do(*command: str) -> None:
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=INSTALL_S)
+    assert done.returncode == 0, done.stdout[-3000:]
+
+
 @pytest.fixture
-def client(kernelspecs: Path, tmp_path: Path) -> Clients:
-    """``client("here")`` uses the tests' own environment, ``client(NAME)`` one with `REQUIREMENTS`."""
+def here(kernelspecs: Path, tmp_path: Path) -> Client:
+    """A client of the tests' own environment."""
     environment = {
         **{k: v for k, v in os.environ.items() if not k.startswith(("PYTEST_", "JUPYTER_"))},
         "JUPYTER_PATH": str(kernelspecs), "PYTHONDONTWRITEBYTECODE": "1",
@@ -81,25 +104,19 @@ def client(kernelspecs: Path, tmp_path: Path) -> Clients:
         Path(environment[name]).mkdir(parents=True, mode=0o700)
     folder = tmp_path / "work"
     folder.mkdir()
-
-    def give(name: str) -> Client:
-        return Client(Path(sys.executable) if name == "here" else _environment(name), environment, folder)
-
-    return give
+    return Client(Path(sys.executable), environment, folder)
 
 
-def _environment(name: str) -> Path:
-    """The interpreter of a virtual environment that is made once and kept until its requirements change."""
-    wanted = "\n".join((sys.version, *REQUIREMENTS[name]))
-    folder = ENVIRONMENTS / f"{name}-{hashlib.sha256(wanted.encode()).hexdigest()[:12]}"
-    python = folder / "bin" / "python"
-    if not (folder / "complete").exists():
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, timeout=INSTALL_S)
-        pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, *REQUIREMENTS[name]], check=True, timeout=INSTALL_S)
-        (folder / "complete").touch()
-    return python
+@pytest.fixture
+def servers(here: Client, installed: Callable[[str], Path]) -> Client:
+    """voila, Jupyter Kernel Gateway, nbgrader."""
+    return Client(installed("servers"), here.environment, here.folder)
+
+
+@pytest.fixture
+def mcp(here: Client, installed: Callable[[str], Path]) -> Client:
+    """jupyter-mcp-server, and the JupyterLab that it works with."""
+    return Client(installed("mcp"), here.environment, here.folder)
 
 
 @pytest.fixture
@@ -111,9 +128,9 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def notebook(client: Clients, outside: Path) -> Path:
+def notebook(here: Client, outside: Path) -> Path:
     """The report, see `report`, in the folder of the client."""
-    return report.write(client("here").folder / "report.ipynb", outside)
+    return report.write(here.folder / "report.ipynb", outside)
 
 
 Serve = Callable[..., int]
@@ -121,7 +138,7 @@ Serve = Callable[..., int]
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Serve]:
-    """Starts a server: ``port = serve(client, "voila", "--port={port}")``; it is ended with the test."""
+    """Starts a server: ``port = serve(servers, "voila", "--port={port}")``; it is ended with the test."""
     running: list[subprocess.Popen[bytes]] = []
 
     def begin(client: Client, *command: str, **more: str) -> int:

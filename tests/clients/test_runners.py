@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pexpect
@@ -13,7 +14,7 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError
 from nbformat.v4 import new_code_cell, new_notebook
 
 from . import report
-from .conftest import Clients
+from .conftest import Client
 
 
 def small(path: Path, *sources: str) -> Path:
@@ -23,9 +24,9 @@ def small(path: Path, *sources: str) -> Path:
     return path
 
 
-def execute(path: Path, **options: object) -> nbformat.NotebookNode:
+def execute(path: Path, **options: Any) -> nbformat.NotebookNode:
     """By nbclient's API."""
-    notebook = nbformat.read(path, as_version=4)
+    notebook: nbformat.NotebookNode = nbformat.read(path, as_version=4)
     resources = {"metadata": {"path": str(path.parent)}}
     client = NotebookClient(notebook, kernel_name=report.KERNEL, resources=resources, **options)
     asyncio.run(client.async_execute())
@@ -37,8 +38,8 @@ def test_nbclient(notebook: Path) -> None:
     report.check(notebook)
 
 
-def test_nbclient_program(client: Clients, notebook: Path) -> None:
-    client("here").run("jupyter-execute", "--inplace", "--timeout=90", str(notebook))
+def test_nbclient_program(here: Client, notebook: Path) -> None:
+    here.run("jupyter-execute", "--inplace", "--timeout=90", str(notebook))
     report.check(notebook)
 
 
@@ -73,8 +74,7 @@ def test_nbclient_stores_the_state_of_widgets(tmp_path: Path) -> None:
     assert [out["text"] for out in by_model["OutputModel"]["outputs"]] == ["held\n"]
 
 
-def test_nbconvert(client: Clients, notebook: Path) -> None:
-    here = client("here")
+def test_nbconvert(here: Client, notebook: Path) -> None:
     here.run("jupyter-nbconvert", "--execute", "--to=html", "--ExecutePreprocessor.timeout=90", str(notebook))
     page = notebook.with_suffix(".html").read_text()
     for part in ("<h1", "data:image/png;base64,", "the squares add up to 5", "a line for the log", "not readable, "):
@@ -84,8 +84,7 @@ def test_nbconvert(client: Clients, notebook: Path) -> None:
     report.check(notebook)
 
 
-def test_nbconvert_fails_with_the_notebook(client: Clients) -> None:
-    here = client("here")
+def test_nbconvert_fails_with_the_notebook(here: Client) -> None:
     path = small(here.folder / "error.ipynb", "undefined_name")
     shown = here.run("jupyter-nbconvert", "--execute", "--to=html", str(path), check=False)
     assert shown.startswith("exit 1\n")
@@ -95,8 +94,7 @@ def test_nbconvert_fails_with_the_notebook(client: Clients) -> None:
     assert "NameError" in path.with_suffix(".html").read_text()
 
 
-def test_papermill(client: Clients, notebook: Path) -> None:
-    here = client("here")
+def test_papermill(here: Client, notebook: Path) -> None:
     done = notebook.with_name("done.ipynb")
     here.run("papermill", str(notebook), str(done), "-p", "rows", "7", "--no-progress-bar", "--cwd", str(here.folder))
     report.check(done, rows=7)
@@ -105,8 +103,7 @@ def test_papermill(client: Clients, notebook: Path) -> None:
     assert all(cell.metadata.papermill.status == "completed" for cell in cells)
 
 
-def test_papermill_keeps_what_ran_before_an_error(client: Clients) -> None:
-    here = client("here")
+def test_papermill_keeps_what_ran_before_an_error(here: Client) -> None:
     path = small(here.folder / "error.ipynb", "print('first')", "1 / 0", "print('third')")
     shown = here.run("papermill", str(path), "done.ipynb", "--no-progress-bar", check=False)
     assert shown.startswith("exit 1\n")
@@ -116,8 +113,7 @@ def test_papermill_keeps_what_ran_before_an_error(client: Clients) -> None:
     assert statuses == ["completed", "failed", "pending"]
 
 
-def test_jupyter_run(client: Clients, outside: Path) -> None:
-    here = client("here")
+def test_jupyter_run(here: Client, outside: Path) -> None:
     code = report.TABLE.replace("rows", "4") + "\n" + report.OUTSIDE.format(path=str(outside))
     (here.folder / "script.py").write_text(code)
     shown = here.run("jupyter-run", f"--kernel={report.KERNEL}", "script.py")
@@ -130,8 +126,7 @@ def test_jupyter_run(client: Clients, outside: Path) -> None:
     assert "ZeroDivisionError" in shown
 
 
-def test_jupyter_console(client: Clients, outside: Path) -> None:
-    here = client("here")
+def test_jupyter_console(here: Client, outside: Path) -> None:
     terminal = pexpect.spawn(
         here.line("jupyter-console")[0], [f"--kernel={report.KERNEL}"], cwd=str(here.folder), timeout=60,
         env=here.environment | {"TERM": "xterm", "NO_COLOR": "1"}, encoding="utf-8", dimensions=(50, 160),
