@@ -92,7 +92,7 @@ class AuditLog:
 
     def cell(
         self, *, request_id: str, code: str, outcome: str, level: str, limits: Sequence[str] = (),
-        denials: Sequence[str] = (), seconds: float = 0.0,
+        denials: Sequence[str] = (), removed: Sequence[str] = (), seconds: float = 0.0,
     ) -> None:  # fmt: skip
         """Note a cell that has ended.
 
@@ -101,7 +101,8 @@ class AuditLog:
             code: the cell; only its SHA-256 is written.
             outcome: ``"ok"``, the error's name, ``"lost"``.
             level: isolation level it ran at.
-            limits: names of the limits that it hit; denials: what it was refused, in words.
+            limits: names of the limits that it hit; denials: what it was refused, in words; removed: what the output
+                gate took out of its outputs.
             seconds: wall time.
         """
         self._cells += 1
@@ -110,6 +111,7 @@ class AuditLog:
             "code_sha256": hashlib.sha256(code.encode("utf-8", "surrogatepass")).hexdigest(),
             "outcome": str(outcome)[:_ID_CHARS], "level": level, "seconds": round(seconds, 3),
             "limits": _bounded(limits), "denials": _bounded(denials),
+            "removed": _bounded(removed),
         })  # fmt: skip
 
     def close(self) -> None:

@@ -41,6 +41,7 @@ from .policy_values import (
     SecondsOrNone,
     Size,
     SizeOrNone,
+    Types,
     Values,
     without,
 )  # fmt: skip
@@ -174,6 +175,29 @@ class Code(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     dunder_attributes: Literal["deny", "allow"] = "allow"
 
 
+class Outputs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``[outputs]``: what of a cell's output reaches the page (see outputs.md).
+
+    Attributes:
+        html: "sanitise" shows HTML without what acts; "text" shows none; "frame" shows HTML that has script in a frame
+            without an origin, from which it can still look up host names and take the keyboard.
+        widgets: "core" shows the widgets of ipywidgets itself, "off" none.
+        comms: "any" passes comm messages of other targets as data: an extension of the page that listens to such a
+            target acts on them. "widgets" passes only those of widgets.
+        mimetypes: further mimetypes that pass as they are, for extensions of the page that are trusted with any data.
+            A type with a rule of its own keeps it.
+        html_size: longest HTML that is cleaned; plain tables and text may be longer.
+        image_size: largest picture, as it is sent.
+    """
+
+    html: Literal["text", "sanitise", "frame"] = "sanitise"
+    widgets: Literal["off", "core"] = "core"
+    comms: Literal["widgets", "any"] = "any"
+    mimetypes: Types = ()
+    html_size: Size = 8 * MIB
+    image_size: Size = 20 * MIB
+
+
 class Audit(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``[audit]``: the log of what was run.
 
@@ -205,6 +229,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     network: Network = Network()
     environment: Environment = Environment()
     code: Code = Code()
+    outputs: Outputs = Outputs()
     audit: Audit = Audit()
     worker: Worker = Worker()
 

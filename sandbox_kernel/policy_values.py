@@ -30,9 +30,11 @@ RefusedModules = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words",
 RefusedWords = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words"})]
 RefusedBuiltins = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words", "name": "builtins.remove"})]
 CountOrNone = Annotated[int, Meta(extra={"kind": "count", "none": True})]
+Types = Annotated[tuple[str, ...], Meta(extra={"kind": "types"})]
 Values = Annotated[dict[str, str], Meta(extra={"kind": "values"})]
 
 _NUMBERS = {"size": parse_size, "count": parse_count, "time": parse_seconds}
+_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+_-]{0,100}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _DOTTED = re.compile(r"[\w*]+(\.[\w*]+)*")
 # What the sandbox itself sets; a value from a policy would silently be overwritten.
@@ -124,6 +126,9 @@ class Key:
         if self.kind == "paths":
             if not os.path.isabs(item) or "\0" in item:
                 raise PolicyError(spot, f"{item!r} is not an absolute path")
+        elif self.kind == "types":
+            if not _TYPE.fullmatch(item):
+                raise PolicyError(spot, f"{item!r} is not a mimetype such as 'application/geo+json'")
         elif self.kind in ("modules", "refused words"):
             if not _DOTTED.fullmatch(item):
                 raise PolicyError(spot, f"{item!r} is not a dotted name, in which * stands for any text")
@@ -147,7 +152,7 @@ class Key:
                 return ", ".join(f"{name}={text}" for name, text in sorted(value.items())) or "(empty)"
             case "flag":
                 return "true" if value else "false"
-            case "paths" | "names" | "refused names" | "modules" | "refused words":
+            case "paths" | "names" | "refused names" | "modules" | "refused words" | "types":
                 return ", ".join(value) or "(empty)"
         return str(value)
 
@@ -180,6 +185,8 @@ class Key:
                 return not all(any(inside(os.path.realpath(path), f) for f in folders) for path in value)
             case "names":
                 return not all(any(_covers(pattern, name) for pattern in fixed) for name in value)
+            case "types":
+                return not set(value) <= set(fixed)
             case "values":
                 changed = any(name in fixed and fixed[name] != text for name, text in value.items())
                 return changed or any(_covers(pattern, name) for pattern in refused for name in value)

@@ -68,3 +68,10 @@ def status_text(
     lines.append("Policy:")
     lines.extend(f"  {name} = {value}" for name, value in policy)
     return "\n".join(lines) + "\n"
+
+
+def removed_text(removed: Mapping[str, int]) -> str:
+    """The line of ``%sandbox`` about outputs: what was taken out of them, and how often."""
+    counts = sorted(removed.items(), key=lambda item: (-item[1], item[0]))
+    said = ", ".join(f"{kind} x{count}" for kind, count in counts[:20])
+    return f"Removed from outputs: {said or 'nothing'}\n"

@@ -133,6 +133,7 @@ REFUSED: list[tuple[str, dict[str, Any], list[str]]] = [
     ("dotted name", {"code": {"forbid": ["os system"]}}, ["code.forbid", "'os system'"]),
     ("inner table", {"code": {"imports": {"alow": []}}}, ["code.imports.alow", "Did you mean 'imports.allow'?"]),
     ("half a key", {"code": {"imports": ["os"]}}, ["code.imports", "no such key"]),
+    ("mimetype", {"outputs": {"mimetypes": ["Text/HTML"]}}, ["outputs.mimetypes", "'Text/HTML'"]),
     ("preset", {"preset": "clasroom"}, ["preset", "Did you mean 'classroom'?"]),
     ("preset's type", {"preset": 1}, ["preset", "1"]),
 ]  # fmt: skip
@@ -311,6 +312,12 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("code.functions_only", "true", ["true"], ["false"]),
     ("code.functions_only", "false", ["true", "false"], []),
     ("code.dunder_attributes", '"deny"', ['"deny"'], ['"allow"']),
+    ("outputs.html", '"sanitise"', ['"sanitise"', '"text"'], ['"frame"']),
+    ("outputs.widgets", '"off"', ['"off"'], ['"core"']),
+    ("outputs.comms", '"any"', ['"any"', '"widgets"'], []),
+    ("outputs.mimetypes", '["a/b+json", "c/d"]', ["[]", '["c/d"]'], ['["a/b"]', '["c/d", "e/f"]']),
+    ("outputs.html_size", '"1MiB"', ['"1KiB"'], ['"2MiB"']),
+    ("outputs.image_size", '"1MiB"', ['"1KiB"'], ['"2MiB"']),
     ("audit.file", '"/var/log/a"', ['"/var/log/a"'], ['""', '"/var/log/b"']),
     ("worker.python", '"/opt/a/bin/python"', ['"/opt/a/bin/python"'], ['"/opt/b/bin/python"']),
     ("audit.file", '""', ['""', '"/var/log/b"'], []),
@@ -496,7 +503,7 @@ class TestPresets:
         assert text.startswith(f"# {name}: ")
         tables = tomllib.loads(text)
         said = {f"{table}.{key}" for table, content in tables.items() for key in content}
-        optional = ("environment.", "worker.", "code.")
+        optional = ("environment.", "worker.", "code.", "outputs.")
         wanted = {key for key in KEYS if not key.startswith(optional)} - {"files.read", "audit.file"}
         assert wanted <= said
         assert ("code" in tables) is (name in ("classroom", "strict")), "guard rails are off unless they are asked for"

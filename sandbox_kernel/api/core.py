@@ -11,7 +11,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import msgspec
+
 from ..errors import SandboxError, TimeLimit, WorkerLost
+from ..outputs.settings import Settings
 from ..policy import Policy, Resolved
 from ..session.denial_text import PlanFacts, explanation
 from ..session.denials import Denials
@@ -50,7 +53,7 @@ class AsyncSandbox:
         asked = [policy] if level is None else [policy, {"isolation": {"level": level}}]
         self.resolved: Resolved = Policy.resolve(os.environ, overrides=asked, workspace=workspace)
         self._workspace, self._timeout = workspace, timeout
-        self._recorder = Recorder()
+        self._recorder = Recorder(Settings(**msgspec.structs.asdict(self.resolved.policy.outputs)))
         self._denials = Denials()
         self._session: Session | None = None
         self._link: StartedLink | None = None

@@ -9,6 +9,7 @@ from typing import Any
 from ..channel.schema import InputRequest, Publish
 from ..errors import SandboxError
 from ..outputs.gate import gate
+from ..outputs.settings import Settings
 from .execution import Execution, Result
 
 _PARTIAL_S = 0.02
@@ -24,7 +25,8 @@ class Recorder:
         losses: how many workers were lost so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._settings = settings
         self._execution: Execution | None = None
         self._emit: Emit = _nothing
         self._by_id: dict[str, Result] = {}
@@ -67,7 +69,7 @@ class Recorder:
         Raises:
             ProtocolError: the message is not one that a worker may send.
         """
-        content = gate(message.msg_type, message.content, buffers)
+        content = gate(message.msg_type, message.content, buffers, self._settings)
         execution = self._execution
         if execution is None or content is None:
             return

@@ -204,7 +204,8 @@ TIGHTER = {
     "file": "the same file",
     "size": "smaller", "count": "smaller", "time": "shorter", "paths": "the same folders, or folders inside them",
     "flag": "`true`", "modules": "the same modules, or modules below them", "refused words": "more names",
-    "names": "fewer names", "refused names": "more names", "values": "names that are neither set nor denied there",
+    "names": "fewer names", "types": "fewer types",
+    "refused names": "more names", "values": "names that are neither set nor denied there",
 }  # fmt: skip
 KEYS_ONLY = {
     "isolation.level": "a level with every layer of what was fixed (`full` has all)",
@@ -212,6 +213,9 @@ KEYS_ONLY = {
     "network.mode": "",
     "files.workspace": "`read-only`",
     "code.dunder_attributes": "`deny`",
+    "outputs.html": "`text`, then `sanitise`",
+    "outputs.widgets": "`off`",
+    "outputs.comms": "`widgets`",
 }
 
 

@@ -62,7 +62,7 @@ class Audit:
 
     def note(
         self, request_id: str, code: str, reply: Mapping[str, Any], *, error: SandboxError | None, level: str,
-        denials: Sequence[Denial], seconds: float,
+        denials: Sequence[Denial], seconds: float, removed: Mapping[str, int],
     ) -> None:  # fmt: skip
         """Note a cell that has ended."""
         if self._log is None:
@@ -72,6 +72,7 @@ class Audit:
             request_id=request_id, code=code, outcome=outcome, level=level, seconds=seconds,
             limits=[type(error).__name__] if isinstance(error, LimitReached) else [],
             denials=[f"{d.call} {d.detail} x{d.count}" for d in denials],
+            removed=[f"{kind} x{count}" for kind, count in removed.items()],
         )  # fmt: skip
 
     def close(self) -> None:

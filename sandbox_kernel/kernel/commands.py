@@ -7,11 +7,11 @@ the worker, which says that it must stand alone.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import size_text
 from ..policy import BUILT_IN, Resolved
-from ..report import status_text
+from ..report import removed_text, status_text
 from ..session.session import Session
 from .transcript import Transcript
 
@@ -40,10 +40,14 @@ class Commands:
         session: the sandbox.
         resolved: its policy.
         transcript: of the latest cells.
+        removed: what the output gate took out since the session began: kind and how often.
     """
 
-    def __init__(self, session: Session, resolved: Resolved, transcript: Transcript) -> None:
+    def __init__(
+        self, session: Session, resolved: Resolved, transcript: Transcript, removed: Mapping[str, int] | None = None
+    ) -> None:
         self._session, self._resolved, self._transcript = session, resolved, transcript
+        self._removed = {} if removed is None else removed
         self._known: dict[str, Callable[[Sequence[str]], str]] = {
             "status": self._status, "output": self._output, "help": lambda _words: HELP,
         }  # fmt: skip
@@ -66,7 +70,8 @@ class Commands:
             return f"There is no sandbox, so no cell is run. {box.failed.explain()}\n"
         found = self._resolved.rows()
         rows = [(key, value if origin == BUILT_IN else f"{value}  ({origin})") for key, value, origin in found]
-        return status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
+        text = status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
+        return text + removed_text(self._removed)
 
     def _output(self, words: Sequence[str]) -> str:
         number, page = words[0] if words else "", words[1] if len(words) > 1 else "1"

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 import psutil
 from ipykernel._version import kernel_protocol_version
 from ipykernel.ipkernel import IPythonKernel
@@ -23,6 +24,7 @@ from zmq.eventloop.zmqstream import ZMQStream
 from ..channel.schema import InputRequest
 from ..errors import SandboxError
 from ..outputs.gate import Gate
+from ..outputs.settings import Settings
 from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
@@ -60,7 +62,7 @@ class SandboxedKernel(Kernel):
         self, zygote: Zygote | SandboxError, resolved: Resolved, denials: Denials, plans: Sequence[Plan]
     ) -> None:
         """Take the sandbox that was forked before this object existed."""
-        self.gate = Gate()
+        self.gate = Gate(Settings(**msgspec.structs.asdict(resolved.policy.outputs)))
         self.publisher = Publisher(
             self._publish, queued=lambda: self.iopub_socket.backlog, ask=self._ask, lost=lambda _error: None,
             gate=self.gate,
@@ -71,7 +73,7 @@ class SandboxedKernel(Kernel):
         self.sandbox = Session(
             zygote, resolved.policy, self.publisher, workspace=workspace, record=self.transcript.add
         )  # fmt: skip
-        self.commands = Commands(self.sandbox, resolved, self.transcript)
+        self.commands = Commands(self.sandbox, resolved, self.transcript, self.gate.removed)
         seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
         self.code_gate = CodeGate(resolved.policy.code)
         self.audit = cell.Audit(resolved.policy.audit.file, seen)
@@ -211,7 +213,7 @@ class SandboxedKernel(Kernel):
             self.publisher.stream(request_id, "stdout", self.commands.answer(words))
         self.publisher.flush()
         self.audit.note(request_id, code, reply, error=error, level=self.sandbox.supervisor.level, denials=denials,
-                        seconds=self._loop.time() - began)  # fmt: skip
+                        seconds=self._loop.time() - began, removed=self.gate.take_removed())  # fmt: skip
         shown = self.publisher.take_result()
         if keep and shown is not None:
             self.history.store_output(line, shown)

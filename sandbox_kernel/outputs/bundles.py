@@ -20,6 +20,7 @@ _RASTER = {"image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"}
 _BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*")
 _PLOTLY = "application/vnd.plotly.v1+json"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
+_TEXTS = {"text/plain", "text/html", "image/svg+xml", "text/markdown", "text/latex"}
 _SCRIPT = {"application/javascript", "text/javascript", "application/x-javascript", "text/ecmascript"}
 # Said beside a script: nothing of it is shown anyway.
 _BESIDE_SCRIPT = ("application/vnd.bokehjs_", "application/vnd.holoviews_")
@@ -47,7 +48,7 @@ def clean_bundle(
     if len(data) > MIMETYPES:
         lost["further types"] += 1
     out = bundle.finish()
-    removed.update(lost)
+    removed.add(lost)
     return out, _metadata(out, metadata)
 
 
@@ -76,10 +77,10 @@ class _Bundle:
             out[specs.SHOWN_AS], self._figure = specs.clean_vega_lite(value, removed), True
         elif name == _WIDGET:
             self._widget(value)
-        elif name in settings.mimetypes:
-            out[name] = specs.clean_any(value)
         elif (text := joined(value)) is not None and self._text(name, text):
             pass
+        elif name in settings.mimetypes and name not in _TEXTS:
+            out[name] = specs.clean_any(value)
         elif name.startswith(_BESIDE_SCRIPT):
             self._silent = True
         else:

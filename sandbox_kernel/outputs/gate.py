@@ -47,6 +47,7 @@ class Gate:
         self.settings = settings or Settings()
         self.comms: MutableMapping[str, str] = comms if comms is not None else {}
         self.removed = Removed()  # since the session began
+        self._taken = Removed()
         self._widgets = Widgets(self.settings, self._output)
 
     # ------------------------------------------------------------ messages
@@ -92,7 +93,7 @@ class Gate:
             return clean_bundle(data, metadata, self.settings, self.removed, self._widgets.shown)
         except Exception:  # a fault of ours must neither pass anything nor cost the cell its reply
             failed = Removed({"an output that could not be checked": 1})
-            self.removed.update(failed)
+            self.removed.add(failed)
             return {"text/plain": failed.note()}, {}
 
     def _output(self, output: dict[str, Any]) -> dict[str, Any] | None:
@@ -115,6 +116,12 @@ class Gate:
         except ProtocolError:
             return None
         return None
+
+    def take_removed(self) -> Removed:
+        """What was removed since this was last asked for."""
+        new = Removed(self.removed - self._taken)
+        self._taken = Removed(self.removed)
+        return new
 
     # ------------------------------------------------------------ comms
 

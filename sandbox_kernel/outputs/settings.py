@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,7 +16,7 @@ def words(text: str) -> frozenset[str]:
 
 
 _KIND_CHARS = 80
-_KINDS_SHOWN = 6
+_KINDS_SHOWN, _KINDS_KEPT = 6, 200
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,6 @@ class Settings:
         mimetypes: further mimetypes that pass as they are; whatever in the page renders them is trusted with them.
         html_size: longest HTML that is cleaned; plain tables and text may be longer.
         image_size: of one picture, encoded.
-        data_size: of one figure's or JSON tree's data, as JSON.
     """
 
     html: Literal["sanitise", "frame", "text"] = "sanitise"
@@ -39,11 +39,15 @@ class Settings:
     mimetypes: tuple[str, ...] = ()
     html_size: int = 8 * MIB
     image_size: int = 20 * MIB
-    data_size: int = 8 * MIB
 
 
 class Removed(Counter[str]):
     """What was taken out of outputs: kind -> how often. Kinds are words of ours or a mimetype."""
+
+    def add(self, others: Mapping[str, int]) -> None:
+        """Count these as well; the mimetypes among them are the worker's words, so only so many are kept apart."""
+        for kind, count in others.items():
+            self[kind if kind in self or len(self) < _KINDS_KEPT else "further types"] += count
 
     def note(self) -> str:
         """One line for the person who looks at the output; "" when nothing was taken out."""
