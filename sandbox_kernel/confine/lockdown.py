@@ -181,7 +181,7 @@ def _build(
             namespaces=probes.namespace_ids(), environment=plan.environment,
             rlimits=limits.effective(plan.rlimits), fds=frozenset({0, 1, 2, 3}),
             canary=f"{plan.scratch}/{CANARY}" if "landlock" in plan.layers else "", front_pid=front,
-            landlock_abi=plan.landlock_abi if "landlock" in plan.layers else 0,
+            landlock_abi=plan.landlock_abi if "landlock" in plan.layers else 0, root_group=probes.in_root_group(),
         )  # fmt: skip
         notes = [*failures, *plan.notes]
         if "namespaces" in plan.layers:

@@ -19,14 +19,15 @@ READ_BYTES = 64 * 1024
 def system(command: str) -> int:
     """Runs `command` in a shell and writes its output to ``sys.stdout`` as it comes.
 
-    An interrupt goes to the command and everything it started, and ends it. As in IPython it ends here: the
-    cell goes on with its next line.
+    An interrupt goes to the command and everything it started, and ends it, and the cell. (In IPython the cell goes
+    on with its next line, so a loop of commands can hardly be interrupted: ipython/ipython#13161.)
 
     Returns:
         The exit status, negative for a signal.
 
     Raises:
         OSError: there is no shell.
+        KeyboardInterrupt: once the command has ended.
     """
     name = os.environ.get("SHELL") or "sh"
     shell = shutil.which(name)
@@ -45,6 +46,7 @@ def system(command: str) -> int:
         process.wait()
     except KeyboardInterrupt:
         _interrupt(process)
+        raise
     finally:
         if process.poll() is None:
             _signal(process, signal.SIGKILL)

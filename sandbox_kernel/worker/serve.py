@@ -18,10 +18,9 @@ from typing import Any, NoReturn
 from ..channel.framing import encode
 from .kernel import WorkerKernel
 from .link import Link, Request, leave
-from .session import clip_error, packets_of
+from .session import clip_count, clip_error, packets_of
 from .wakeup import Bell, Wakeup
 
-COUNT_LIMIT = 2**31
 COMM_TYPES = {"comm_open", "comm_msg", "comm_close"}
 
 
@@ -262,8 +261,9 @@ class Server:
     def _reply(self, request: Request, content: dict[str, Any]) -> None:
         if request.replied:
             return
-        count = self._kernel.execution_count
-        count = min(max(count, 0), COUNT_LIMIT) if isinstance(count, int) else 0
+        count = clip_count(self._kernel.execution_count)
+        if "execution_count" in content:
+            content = {**content, "execution_count": clip_count(content["execution_count"])}
         if content.get("status") == "error":
             content = clip_error(content)
         reply = {"type": "reply", "id": request.id, "content": content, "execution_count": count}

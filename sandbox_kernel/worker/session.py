@@ -25,6 +25,7 @@ PUBLISHED = frozenset(
     }
 )
 ID_CHARS = 200
+COUNT_LIMIT = 2**31
 ERROR_CHARS = 1_000_000  # of an error's value, and of all of its traceback
 
 
@@ -32,6 +33,11 @@ def request_id(header: Any) -> str:
     """The id of the request that a header belongs to; empty when there is none that the front could know."""
     name = header.get("msg_id") if isinstance(header, dict) else None
     return name if isinstance(name, str) and len(name) <= ID_CHARS else ""
+
+
+def clip_count(count: Any) -> int:
+    """A cell's number that the front takes; cells may set the counter to anything."""
+    return min(max(int(count), 0), COUNT_LIMIT) if isinstance(count, int) else 0
 
 
 def clip_error(content: dict[str, Any]) -> dict[str, Any]:
@@ -128,6 +134,8 @@ def frame_of(message: dict[str, Any]) -> dict[str, Any] | None:
         raise TypeError("the content and the metadata of a message must be dictionaries")
     if kind == "error":
         content = clip_error(content)
+    elif kind == "execute_result":
+        content = {**content, "execution_count": clip_count(content.get("execution_count"))}
     return {"type": "publish", "parent": parent, "msg_type": kind, "content": content, "metadata": metadata}
 
 

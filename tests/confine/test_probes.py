@@ -136,6 +136,24 @@ def test_missing_privileges_are_seen() -> None:
     assert {"no_new_privs", "capabilities", "dumpable"} <= found
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can take root's group along")
+@pytest.mark.parametrize("primary", [True, False])
+def test_roots_group_is_seen_unless_the_front_has_it_itself(primary: bool) -> None:
+    def act() -> list[bool]:
+        group = 0 if primary else 1000
+        os.setgroups([] if primary else [0])
+        os.setresgid(group, group, group)
+        os.setresuid(1000, 1000, 1000)
+        assert probes.in_root_group()
+        answers = []
+        for own in (False, True):
+            proofs = probes._privilege_proofs("subprocess", probes.Expected(root_group=own))
+            answers += [bool(p["ok"]) for p in proofs if p["tried"] == "look for root's group"]
+        return answers
+
+    assert in_fork(act) == [False, True]
+
+
 def sandbox(canary: str, then: Callable[[], Any], *, without: int = 0, bare_mounts: bool = False) -> Any:
     """A small sandbox of the full level around ``then``: fresh root with /proc and the canary in it."""
 

@@ -38,12 +38,23 @@ def test_a_leap_of_the_count_costs_nothing(start: Start) -> None:
     assert reply["content"]["history"][-1][2] == ["'after'", "'after'"]
 
 
+@pytest.mark.parametrize("count", ["-5", "10**30", "2**31", "True"])
+def test_any_count_leaves_the_session_alive(start: Start, count: str) -> None:
+    kernel = start()
+    kernel.good(f"x = 7\nget_ipython().execution_count = {count}")
+    assert kernel.good("x").of("execute_result")[0]["data"]["text/plain"] == "7"
+    assert kernel.good("x + 1", user_expressions={"a": "x"}).of("execute_result")[0]["data"]["text/plain"] == "8"
+
+
 def test_a_cell_of_many_magics_can_be_interrupted(start: Start) -> None:
     kernel = start()
-    kernel.client.execute("!x\n" * 490 + "a = 1\n" * 20_000)
+    request = kernel.client.execute("!x\n" * 490 + "a = 1\n" * 20_000)
     time.sleep(1)
     kernel.manager.interrupt_kernel()
-    assert kernel.client.get_shell_msg(timeout=20)["content"]["status"] == "error"
+    reply = kernel.client.get_shell_msg(timeout=20)
+    while reply["parent_header"].get("msg_id") != request:  # (an answer to a late question whether it is ready)
+        reply = kernel.client.get_shell_msg(timeout=20)
+    assert reply["content"]["status"] == "error"
     kernel.good("1")
 
 
