@@ -62,6 +62,9 @@ class Bounds:
 
 
 DEFAULT_BOUNDS = Bounds()
+# What a worker may send. It may also leave a frame unfinished for as long as it lives, so this is what one worker can
+# make the front hold.
+FROM_WORKER = Bounds(frame_bytes=64 * MIB)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..channel import schema
-from ..channel.framing import PACKET_BYTES, Assembler, Bounds, encode
+from ..channel.framing import FROM_WORKER, PACKET_BYTES, Assembler, encode
 from ..errors import ProtocolError
 
 _PACKETS_PER_TURN = 64
@@ -53,7 +53,7 @@ class WorkerLink:
         self._loop = loop
         self._on_message, self._on_raw, self._on_broken, self._pressed = on_message, on_raw, on_broken, pressed
         self._channel, self._far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._assembler = Assembler(Bounds())
+        self._assembler = Assembler(FROM_WORKER)
         self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
         self._pipes: dict[int, tuple[str, codecs.IncrementalDecoder]] = {}
         self._far_pipes: list[int] = []

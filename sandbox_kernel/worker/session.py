@@ -9,7 +9,7 @@ from typing import Any
 from jupyter_client.jsonutil import json_clean, json_default
 from jupyter_client.session import Session
 
-from ..channel.framing import Bytes, FrameTooLarge, encode
+from ..channel.framing import FROM_WORKER, Bytes, FrameTooLarge, encode
 from .link import Link
 
 PUBLISHED = frozenset(
@@ -62,11 +62,11 @@ def packets_of(message: dict[str, Any], buffers: Sequence[Bytes] = ()) -> Iterab
         ValueError, TypeError: no translation helps; `FrameTooLarge`.
     """
     try:
-        return encode(message, buffers, default=json_default)
+        return encode(message, buffers, FROM_WORKER, default=json_default)
     except FrameTooLarge:
         raise
     except (TypeError, ValueError):
-        return encode(json_clean(message), buffers, default=json_default)
+        return encode(json_clean(message), buffers, FROM_WORKER, default=json_default)
 
 
 class ChannelSession(Session):

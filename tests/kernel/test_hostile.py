@@ -74,6 +74,21 @@ def test_a_cell_that_is_too_long_is_answered(start: Start) -> None:
     assert kernel.good("x").of("execute_result")
 
 
+def test_what_a_worker_can_leave_unfinished_is_bounded(start: Start) -> None:
+    kernel = start()
+    begun = "first = next(framing.split(b'{}', [memoryview(bytes(65 << 20))])); link._socket.send(first)"
+    outcome = kernel.run(f"{_SAY}\n{begun}\nimport time; time.sleep(9)")
+    assert outcome.reply["ename"] == "ProtocolError" and "a frame that is too long" in outcome.reply["evalue"]
+
+
+def test_a_message_that_is_too_large_is_an_error_of_its_cell(start: Start) -> None:
+    kernel = start()
+    kernel.good("x = 1\nfrom comm import create_comm\nc = create_comm(target_name='t')")
+    outcome = kernel.run("c.send({}, buffers=[bytes(65 << 20)])")
+    assert outcome.reply["ename"] == "FrameTooLarge" and "67,108,864" in outcome.reply["evalue"]
+    assert kernel.good("x").of("execute_result")
+
+
 def test_a_frame_of_millions_of_values_is_refused(start: Start) -> None:
     kernel = start()
     front = psutil.Process(kernel.pid)
