@@ -136,10 +136,15 @@ class LimitReached(SandboxError):
 class TimeLimit(LimitReached):
     """The cell ran longer than the policy allows: by the clock (``limits.cell_time``) or by processor time."""
 
-    def __init__(self, used_s: float, limit_s: float, *, rule: str = "limits.cell_time") -> None:
+    def __init__(
+        self, used_s: float, limit_s: float, *, rule: str = "limits.cell_time", left_running: bool = False
+    ) -> None:
         what = "of processor time" if rule == "limits.cell_cpu" else "by the clock"
+        happened = f"The cell was ended after {used_s:.3g} s {what}"
+        if left_running:
+            happened = f"What cells had left running was ended after {used_s:.3g} s of processor time"
         super().__init__(
-            f"The cell was ended after {used_s:.3g} s {what}", rule=rule, limit=f"{limit_s:g} s",
+            happened, rule=rule, limit=f"{limit_s:g} s",
             remedy="Make it do less at a time", used=used_s, allowed=limit_s,
         )
 

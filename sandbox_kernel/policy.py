@@ -80,7 +80,8 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         home: size of the private home folder.
         disk: what cells may add to the notebook's folder (below ``full``: and to private ones); 0: no limit.
         cell_time: wall time of one cell; 0: no limit.
-        cell_cpu: processor time of one cell, all its processes together; 0: no limit.
+        cell_cpu: processor time of one cell, all its processes together; 0: no limit. What cells leave running may use
+            a tenth of a core, and as much as this (or as ``cell_time``) beyond it.
         text: printed text that one cell shows, in bytes; of more its head and its tail are shown. One line may have a
             sixth of it.
         lines: lines of printed text that one cell shows; in the same way.

@@ -37,6 +37,9 @@ _FASTEST_TASKS_S = 10_000.0
 _RECOUNT_S = 0.25
 # A cell that has written so much more than it may is killed, not interrupted.
 _DISK_EXCESS = 17 / 16
+# What cells leave running may use this share of a core for ever. Beyond it, it has once what a cell has: else a thread,
+# or a reply that a cell forges while it goes on, would be a way around the limits of cells.
+_LEFT_RUNNING = 0.1
 MEMORY_FOLDERS = ("/tmp", "/dev/shm", "/home/sandbox")  # noqa: S108 - inside the sandbox
 
 
@@ -66,6 +69,7 @@ class Watchdog:
         self._told = self._killed = False
         self._cpu_before: float | None = None
         self._cpu_used = 0.0
+        self._judged_at = 0.0
         self._double = 0  # of the usage: counted more than once, or not memory that can run out
         self._counted_at = float("-inf")
         self._count_cost_s = 0.0
@@ -132,7 +136,7 @@ class Watchdog:
             if disk_limit(self._limits):
                 self._disk.end()
             self._arm(IDLE_S)
-        self._running = False
+        self._running, self._cpu_used, self._judged_at = False, 0.0, time.perf_counter()
 
     def last_look(self) -> LimitReached | None:
         """The error for a cell that has just replied, but was over the disk's limit before anybody looked."""
@@ -189,6 +193,12 @@ class Watchdog:
             self.written = self._disk.used(allowed) if allowed else 0
             if self.written > max(allowed, self._written_before) > 0:
                 return DiskLimit(self.written, allowed), self.written < allowed * _DISK_EXCESS
+        elif limit := limits.cell_cpu or limits.cell_time:
+            self._cpu_used = max(0.0, self._cell_cpu() - _LEFT_RUNNING * (now - self._judged_at))
+            self._judged_at = now
+            if self._cpu_used > limit:
+                rule = "limits.cell_cpu" if limits.cell_cpu else "limits.cell_time"
+                return TimeLimit(self._cpu_used, limit, rule=rule, left_running=True), False
         return None, False
 
     def _memory(self, now: float, files: int) -> int:
@@ -225,7 +235,7 @@ class Watchdog:
         return files if files <= half else max(half, files - self._left)
 
     def _cell_cpu(self) -> float:
-        """Of the cell's whole tree, the dead included.
+        """Of the whole tree since the cell began or ended, the dead included.
 
         A process that ends moves its time to whoever waits for it, in the end to the zygote; only children whose
         parent ignores SIGCHLD are lost with what they used since the last look. So the total never falls by much,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 
+import psutil
 import pytest
 
 from ..kernel.conftest import LEVELS, Outcome, Running, Start
@@ -227,6 +228,36 @@ def test_a_background_thread_goes_on_at_a_pace_and_cells_still_run(kernel: Runni
 def _cpu(pid: int) -> float:
     with open(f"/proc/{pid}/stat", "rb") as file:
         return sum(map(int, file.read().rpartition(b")")[2].split()[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+LEFT_RUNNING = {
+    "a thread": "import threading\ndef burn():\n    while True: pass\nthreading.Thread(target=burn).start()",
+    "a forged reply": """
+from sandbox_kernel.channel import framing
+kernel = get_ipython().kernel
+content = {"status": "ok", "execution_count": 1, "user_expressions": {}, "payload": []}
+here = kernel.get_parent("shell")["header"]["msg_id"]
+text = framing.dumps({"type": "reply", "id": here, "content": content, "execution_count": 2})
+for packet in framing.split(text): kernel.session.link._socket.send(packet)
+while True: pass
+""",
+}
+
+
+@pytest.mark.parametrize("way", LEFT_RUNNING)
+def test_what_goes_on_after_its_cell_is_ended_too(start: Start, way: str) -> None:
+    kernel = start(policy=POLICY)
+    kernel.good(LEFT_RUNNING[way])
+    front = psutil.Process(kernel.pid)
+    before = {child.pid for child in front.children(recursive=True)}
+    end = time.monotonic() + 30
+    while before <= {child.pid for child in front.children(recursive=True)} and time.monotonic() < end:
+        time.sleep(0.1)
+    outcome = kernel.run("print(6 * 7)")
+    # (A cell that was sent just then is the one that hears it.)
+    said = outcome.stderr + str(outcome.reply.get("evalue"))
+    assert "left running" in said and "limits.cell_cpu = 1.5 s" in said
+    assert kernel.good("print(6 * 7)").stdout == "42\n"
 
 
 def test_memory_taken_between_cells_is_told_by_the_next(kernel: Running) -> None:

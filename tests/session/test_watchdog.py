@@ -158,6 +158,32 @@ def test_processor_time_is_that_of_the_cell(setting: Make) -> None:
     assert "1.5 s of processor time" in str(error) and "limits.cell_cpu = 1 s" in str(error)
 
 
+@pytest.mark.parametrize("limits", [Limits(cell_cpu=1.0), Limits(cell_time=1.0)])
+@pytest.mark.parametrize(("step_s", "ended"), [(0.5, True), (0.001, False)])
+def test_what_is_left_running_has_as_much_again_and_a_tenth_of_a_core(
+    setting: Make, limits: Limits, step_s: float, ended: bool
+) -> None:
+    made = setting(limits)
+    made.tree.usage = Usage(1, 1, MIB, 500.0)
+
+    async def main() -> None:
+        made.dog.start(asyncio.get_running_loop(), 1, memory_folders=[])
+        made.dog.cell_began()
+        made.dog.cell_ended()
+        for step in range(6):
+            made.tree.usage = Usage(1, 1, MIB, 500 + step * step_s)
+            await asyncio.sleep(0.12)
+        made.dog.close()
+
+    asyncio.run(main())
+    if ended:
+        ((error, gently),) = made.told
+        assert isinstance(error, TimeLimit) and not gently and "left running" in str(error)
+        assert ("limits.cell_cpu" if limits.cell_cpu else "limits.cell_time") in str(error)
+    else:
+        assert not made.told
+
+
 def test_time_that_vanishes_with_a_process_is_not_given_back(setting: Make) -> None:
     made = setting(Limits(cell_cpu=1.0))
 
