@@ -25,11 +25,18 @@ def size_text(size: int) -> str:
     return f"{value:.3g} {unit}"
 
 
+def age_text(seconds: float) -> str:
+    """``"0.3 s"``, ``"42 s"``, ``"5 min"``, ``"3 h"``."""
+    if seconds < 100:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
+
+
 class SandboxError(Exception):
     """Base class.
 
     Attributes:
-        state: ``"kept"``, ``"lost"``, or ``""`` where no session is concerned.
+        state: ``"kept"``, ``"restored"``, ``"lost"``, or ``""`` where no session is concerned.
     """
 
     state: str = ""
@@ -51,8 +58,22 @@ class SandboxError(Exception):
 
     def explain(self) -> str:
         """The whole text for a person: what happened, what to do, whether the variables survived."""
-        state = {"kept": KEPT, "lost": LOST}.get(self.state, "")
-        return " ".join(part for part in (self.message, self.advice(), state) if part)
+        state = {"kept": KEPT, "lost": LOST, "restored": str(self.data.get("restored"))}.get(self.state, "")
+        return " ".join(part for part in (self.message, self.advice(), state, self.data.get("why_lost")) if part)
+
+    def restore(self, cell: int, age_s: float, missing: Iterable[str] = ()) -> None:
+        """The variables were brought back.
+
+        Args:
+            cell: the number of the last cell whose effects they have; 0: of none.
+            age_s: how long ago that was, in seconds.
+            missing: what was not brought back with them, such as ``"thread 'load'"``.
+        """
+        self.state = "restored"
+        after = f"as they were after cell [{cell}]" if cell else "as they were before the first cell"
+        text = f"The variables of this session were restored {after}, {age_text(age_s)} ago."
+        gone = ", ".join(missing)
+        self.data["restored"] = f"{text} Not brought back: {gone}." if gone else text
 
 
 def _rebuild(cls: type[SandboxError], message: str, data: dict[str, Any], state: str) -> SandboxError:
@@ -204,7 +225,7 @@ class WorkerLost(SandboxError):
         super().__init__(f"The process that ran this session's cells is gone: {cause}.", cause=cause)
 
     def advice(self) -> str:
-        return "A fresh one is ready and the next cell will run."
+        return "" if self.state == "restored" else "A fresh one is ready and the next cell will run."
 
 
 class ProtocolError(SandboxError):
@@ -219,7 +240,7 @@ class ProtocolError(SandboxError):
         )
 
     def advice(self) -> str:
-        return "A fresh one is ready and the next cell will run."
+        return "" if self.state == "restored" else "A fresh one is ready and the next cell will run."
 
 
 class RequestTooLarge(SandboxError):

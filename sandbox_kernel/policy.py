@@ -221,6 +221,17 @@ class Worker(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     python: File = ""
 
 
+class Recovery(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """``[recovery]``: bringing variables back when the process that ran the cells is lost.
+
+    Attributes:
+        checkpoints: "on" keeps up to two frozen copies of the session, made while it is idle, at up to a twentieth of
+            its time and within its memory limit; "off": a lost process costs the variables.
+    """
+
+    checkpoints: Literal["off", "on"] = "on"
+
+
 class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """All tables together."""
 
@@ -231,6 +242,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     environment: Environment = Environment()
     code: Code = Code()
     outputs: Outputs = Outputs()
+    recovery: Recovery = Recovery()
     audit: Audit = Audit()
     worker: Worker = Worker()
 

@@ -320,6 +320,8 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("outputs.image_size", '"1MiB"', ['"1KiB"'], ['"2MiB"']),
     ("audit.file", '"/var/log/a"', ['"/var/log/a"'], ['""', '"/var/log/b"']),
     ("worker.python", '"/opt/a/bin/python"', ['"/opt/a/bin/python"'], ['"/opt/b/bin/python"']),
+    ("recovery.checkpoints", '"off"', ['"off"'], ['"on"']),
+    ("recovery.checkpoints", '"on"', ['"on"', '"off"'], []),
     ("audit.file", '""', ['""', '"/var/log/b"'], []),
     ("isolation.level", '"full"', ['"full"'], ['"auto"', '"seccomp+landlock"', '"subprocess"', '"in-process"']),
     ("isolation.level", '"auto"', ['"auto"', '"full"', '"seccomp+landlock"'], ['"seccomp"', '"subprocess"']),

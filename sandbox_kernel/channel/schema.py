@@ -36,6 +36,12 @@ class Ready(_Base, tag="ready"):
     execution_count: Count
 
 
+class Asleep(_Base, tag="asleep"):
+    """A copy of the worker sleeps behind this channel; `pid` is its own word, and a number inside the sandbox."""
+
+    pid: Annotated[int, msgspec.Meta(ge=2, le=2**22)]
+
+
 class Stream(_Base, tag="stream"):
     """Text written to ``sys.stdout`` or ``sys.stderr``."""
 
@@ -70,7 +76,7 @@ class Reply(_Base, tag="reply"):
     execution_count: Count
 
 
-Message = Ready | Stream | Publish | InputRequest | Reply
+Message = Ready | Asleep | Stream | Publish | InputRequest | Reply
 
 _LARGE = 1 << 20
 
@@ -148,8 +154,17 @@ class IsCompleteReply(msgspec.Struct, omit_defaults=True):
     indent: Annotated[str, msgspec.Meta(max_length=10_000)] | msgspec.UnsetType = msgspec.UNSET
 
 
+class CheckpointReply(msgspec.Struct):
+    """Whether a copy of the worker was made, and what it lacks."""
+
+    status: Literal["ok", "refused"]
+    reason: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    lost: Annotated[list[Annotated[str, msgspec.Meta(max_length=200)]], msgspec.Meta(max_length=20)] = []
+
+
 REPLIES: dict[str, type[msgspec.Struct]] = {
     "execute": ExecuteReply, "complete": CompleteReply, "inspect": InspectReply, "is_complete": IsCompleteReply,
+    "checkpoint": CheckpointReply,
 }  # fmt: skip
 
 

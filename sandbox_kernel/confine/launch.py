@@ -31,6 +31,9 @@ class Listeners(Protocol):
     def attach(self, fd: int, worker: int = 0) -> None:
         """Take a listener, and answer. ``worker``: the only one that it concerns; 0: all."""
 
+    def share(self, worker: int, copy: int) -> None:
+        """A copy of `worker` is under the same filter: its listener is needed until both have ended."""
+
     def detach(self, worker: int) -> None:
         """A worker has ended: its listener can be closed."""
 
@@ -126,6 +129,8 @@ class ZygoteLink:
                 self.failures.append(event)
                 event["remedy"] = _remedy(event)
                 self._dead.append(event["pid"])
+            elif event["event"] == "forked" and "of" in event and self._listeners is not None:
+                self._listeners.share(event["of"], event["worker"])
             elif event["event"] == "exit" and self._listeners is not None:
                 self._listeners.detach(event["worker"])
             events.append(event)
@@ -161,6 +166,18 @@ class ZygoteLink:
     def fork(self, worker: int, fds: Sequence[int]) -> None:
         """Ask for a worker. ``fds``: channel, stdout, stderr (the caller closes its own copies)."""
         self._send({"op": "fork", "worker": worker}, fds)
+
+    def adopt(self, worker: int, pid: int, original: int) -> None:
+        """Take a sleeping copy of the worker `original` as `worker`; "forked" or "fork_failed" follows.
+
+        Args:
+            pid: as the zygote numbers it.
+        """
+        self._send({"op": "adopt", "worker": worker, "pid": pid, "of": original})
+
+    def wake(self, worker: int) -> None:
+        """A copy is to go on as an ordinary worker."""
+        self._send({"op": "wake", "worker": worker})
 
     def signal(self, worker: int, number: int, *, group: bool = False) -> None:
         """Send a signal to a worker, or to its whole process group."""

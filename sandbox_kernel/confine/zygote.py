@@ -7,6 +7,7 @@ the control socket: on end of file it kills everything below it and ends, so not
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -81,6 +82,7 @@ class Zygote:
         self._namespaces = "namespaces" in plan.layers
         self._oom = int(os.pread(oom_fd, 16, 0)) if oom_fd >= 0 else 0
         self._workers: dict[int, int] = {}  # number -> pid
+        self._asleep: set[int] = set()  # those of them that are copies, see `_adopt`
         self._ended: list[tuple[int, int, float, int]] = []  # number, status, CPU seconds, peak KiB
         self._null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         self._pid = os.getpid()
@@ -129,6 +131,10 @@ class Zygote:
                 if pid is not None:
                     _signal(pid, request["signal"], group=request["group"])
                     self.send({"event": "signalled", "worker": number})
+            case "adopt":
+                self._adopt(number, request["pid"], request["of"])
+            case "wake":
+                self._asleep.discard(number)
             case "kill":
                 if number in self._workers:
                     self._clear(number)
@@ -151,9 +157,29 @@ class Zygote:
             self.send({"event": "fork_failed", "worker": number, "error": str(error), "errno": error.errno})
             return
         self._workers[number] = pid
+        self._tell_forked(number, pid)
+
+    def _tell_forked(self, number: int, pid: int, **more: int) -> None:
         pidfd = os.pidfd_open(pid)
-        self.send({"event": "forked", "worker": number, "pid": pid}, (pidfd,))
+        self.send({"event": "forked", "worker": number, "pid": pid, **more}, (pidfd,))
         os.close(pidfd)
+
+    def _adopt(self, number: int, pid: int, original: int) -> None:
+        """Take a copy that a worker has left of itself as a worker that sleeps.
+
+        The pid is a word of the sandbox. It must be a child of this process, and not a worker yet; so what a lie
+        could bring about is that a process of the cells is watched as if it were the copy.
+        """
+        try:
+            if pid in self._workers.values():
+                raise ChildProcessError
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            self.send({"event": "fork_failed", "worker": number, "error": "no such child", "errno": errno.ECHILD})
+            return
+        self._workers[number] = pid
+        self._asleep.add(number)
+        self._tell_forked(number, pid, of=original)
 
     def _become_worker(self, number: int, fds: list[int]) -> NoReturn:
         status = 70  # EX_SOFTWARE
@@ -207,6 +233,7 @@ class Zygote:
             self._clear(number)
             # A kill that came in between is already in the list as the same worker's end.
             self._workers.pop(number, None)
+            self._asleep.discard(number)
             self.send({"event": "exit", "worker": number, "pid": pid, "status": status,
                        "cpu_s": round(cpu_s, 3), "peak_bytes": peak_kib * 1024})  # fmt: skip
 
@@ -275,15 +302,21 @@ class Zygote:
                     state = "R" if alive else fields[0].decode()
                     table[int(name)] = (int(fields[1]), int(fields[2]), int(fields[3]), state)
         wanted = self._pid if number is None else self._workers[number]
+        spared = {self._pid}
+        others = set(self._workers) - {number}
+        if number is not None and number not in self._asleep and others <= self._asleep:
+            # Copies sleep and have nothing below them: all else is what the worker started, daemons too.
+            wanted = self._pid
+            spared |= {self._workers[other] for other in others}
         found = []
         for pid, (_, group, session, state) in table.items():
             above = pid
             while above in table and above not in (wanted, self._pid):
                 above = table[above][0]
-            below = above == wanted and pid != self._pid
+            below = above == wanted
             if (
                 below or (number is not None and session == wanted and above == self._pid)
-            ) and state not in "ZX":
+            ) and state not in "ZX" and pid not in spared:
                 found.append((pid, group, state))
         return found
 

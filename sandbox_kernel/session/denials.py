@@ -71,7 +71,7 @@ class Denials:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts: dict[_Row, int] = {}
-        self._listeners: dict[int, int] = {}  # descriptor -> worker, 0: of all
+        self._listeners: dict[int, set[int]] = {}  # descriptor -> workers, 0: all
         self._retired: list[int] = []
         self._names: dict[int, str] = {}
         self._look: dict[int, tuple[int, int]] = {}
@@ -96,14 +96,26 @@ class Denials:
                 if self._thread is None:
                     self._start()
                 self._poll.register(fd, select.EPOLLIN)
-                self._listeners[fd] = worker
+                self._listeners[fd] = {worker}
             except (OSError, RuntimeError):  # no descriptor or no thread is to be had
                 os.close(fd)
 
-    def detach(self, worker: int) -> None:
-        """Give up the listeners of this worker: calls under them fail from now on."""
+    def share(self, worker: int, copy: int) -> None:
+        """Keep the listeners of `worker` until `copy` is detached, too."""
         with self._lock:
-            mine = [fd for fd, owner in self._listeners.items() if worker and owner == worker]
+            for owners in self._listeners.values():
+                if worker in owners:
+                    owners.add(copy)
+
+    def detach(self, worker: int) -> None:
+        """Give up the listeners of this worker alone: calls under them fail from now on."""
+        with self._lock:
+            mine = []
+            for fd, owners in self._listeners.items():
+                if worker and worker in owners:
+                    owners.discard(worker)
+                    if not owners:
+                        mine.append(fd)
             self._retired += mine
             if mine and not self._closed:
                 os.eventfd_write(self._wake, 1)

@@ -66,6 +66,14 @@ class WorkerLink:
         self._closed = False
         self._reading = False
 
+    def hand_over(
+        self, *, on_message: Callable[[schema.Message, list[memoryview], int], None],
+        on_raw: Callable[[str, str], None], on_broken: Callable[[ProtocolError | None], None],
+        pressed: Callable[[], bool],
+    ) -> None:  # fmt: skip
+        """Have others hear of what comes from now on."""
+        self._on_message, self._on_raw, self._on_broken, self._pressed = on_message, on_raw, on_broken, pressed
+
     def far_ends(self) -> list[int]:
         """The descriptors for the worker: channel, standard output, standard error."""
         return [self._far_channel.fileno(), *self._far_pipes]

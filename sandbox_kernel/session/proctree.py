@@ -13,7 +13,7 @@ import signal
 import time
 from dataclasses import dataclass
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
+PAGE = os.sysconf("SC_PAGE_SIZE")
 _COUNT_S = 0.1
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -46,7 +46,14 @@ class Process:
         A fork that writes to what it shares with its parent makes pages of its own, by one fault each. (One that gives
         inherited memory back and takes as much anew in huge pages can hide some of it.)
         """
-        return min(self.rss, max(0, self.rss - self.inherited) + self.faults * _PAGE)
+        return min(self.rss, max(0, self.rss - self.inherited) + self.faults * PAGE)
+
+    def copied_since(self, before: Process) -> int:
+        """About how many bytes it has made its own by writing to pages that it shares with a copy of itself.
+
+        Each cost a fault, and unlike the first touch of new memory did not make the process larger.
+        """
+        return max(0, (self.faults - before.faults) * PAGE - max(0, self.rss - before.rss))
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,21 @@ class ProcessTree:
         self._members: dict[int, Process] = {}
         self._foreign: set[int] = set()
         self._newest = b""
+        self._copies: dict[int, tuple[int, Process]] = {}  # by pid: whose, and that one when it was made
+
+    def copied(self, copy: int, original: int) -> None:
+        """`copy` was just forked from `original`, whose child it may not be any more: they share what they hold."""
+        before = self._read(original)
+        if before is not None:
+            self._copies[copy] = original, before
+
+    def _own(self, pid: int, process: Process) -> int:
+        original, before = self._copies.get(pid, (0, process))
+        now = self._members.get(original)
+        if now is None or now.started != before.started:
+            self._copies.pop(pid, None)
+            return process.own
+        return min(process.own, now.copied_since(before) + process.faults * PAGE)
 
     def look(self) -> Usage:
         """Read all again. Takes about 5 us for each process, and 40 us a hundred on the machine if any is new."""
@@ -89,7 +111,7 @@ class ProcessTree:
         return Usage(
             processes=len(members) - (root is not None),
             tasks=sum(p.threads for p in members.values()) - (root.threads if root else 0),
-            memory=sum(p.own for p in members.values()),
+            memory=sum(self._own(pid, p) for pid, p in members.items()),
             cpu_s=sum(p.cpu_s for p in members.values()),
         )
 
@@ -103,14 +125,14 @@ class ProcessTree:
         total, give_up = 0, time.perf_counter() + _COUNT_S
         for pid, process in sorted(self._members.items(), key=lambda item: -item[1].own):
             if time.perf_counter() > give_up:
-                total += process.own
+                total += self._own(pid, process)
                 continue
             fields = self._fields(pid, "smaps_rollup")
             if "Pss_Anon" in fields:
                 total += fields["Pss_Anon"] + fields.get("Pss_Shmem", 0)
             else:
                 fields = self._fields(pid, "status")
-                total += min(fields.get("RssAnon", 0), process.own) + fields.get("RssShmem", 0)
+                total += min(fields.get("RssAnon", 0), self._own(pid, process)) + fields.get("RssShmem", 0)
         return total
 
     def strike(self) -> None:
@@ -177,37 +199,43 @@ class ProcessTree:
 
     def _newest_pid(self) -> bytes | None:
         """The last id given to any process or thread."""
-        text = self._text("loadavg")
+        text = _text(f"{self._proc}/loadavg")
         return text.split()[-1] if text else None
 
     def _read(self, pid: int) -> Process | None:
-        text = self._text(f"{pid}/stat")
-        if not text:
-            return None
-        # The name in parentheses is the process's own choice and may hold anything, ")" included.
-        fields = text.rpartition(b")")[2].split()
-        return Process(
-            parent=int(fields[1]), started=int(fields[19]), threads=max(1, int(fields[17])),
-            rss=max(0, int(fields[21])) * _PAGE, cpu_s=sum(map(int, fields[11:15])) / _TICKS, faults=int(fields[7]),
-        )  # fmt: skip
+        return read_process(pid, self._proc)
 
     def _fields(self, pid: int, name: str) -> dict[str, int]:
         """The lines ``Name: 12 kB`` of a file, in bytes; empty when it may not be read."""
         found = {}
-        for line in self._text(f"{pid}/{name}").splitlines():
+        for line in _text(f"{self._proc}/{pid}/{name}").splitlines():
             words = line.split()
             if len(words) == 3 and words[2] == b"kB":
                 found[words[0].rstrip(b":").decode()] = int(words[1]) * 1024
         return found
 
-    def _text(self, path: str) -> bytes:
-        try:
-            fd = os.open(f"{self._proc}/{path}", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return b""
-        try:
-            return os.read(fd, 8192)
-        except OSError:  # it ended meanwhile, or only its owner may read
-            return b""
-        finally:
-            os.close(fd)
+
+def read_process(pid: int, proc: str = "/proc") -> Process | None:
+    """One process as it is now; None when it is gone."""
+    text = _text(f"{proc}/{pid}/stat")
+    if not text:
+        return None
+    # The name in parentheses is the process's own choice and may hold anything, ")" included.
+    fields = text.rpartition(b")")[2].split()
+    return Process(
+        parent=int(fields[1]), started=int(fields[19]), threads=max(1, int(fields[17])),
+        rss=max(0, int(fields[21])) * PAGE, cpu_s=sum(map(int, fields[11:15])) / _TICKS, faults=int(fields[7]),
+    )  # fmt: skip
+
+
+def _text(path: str) -> bytes:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        return os.read(fd, 8192)
+    except OSError:  # it ended meanwhile, or only its owner may read
+        return b""
+    finally:
+        os.close(fd)

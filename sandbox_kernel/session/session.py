@@ -17,6 +17,7 @@ from ..confine.launch import ZygoteLink as Zygote
 from ..confine.plan import Plan
 from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
 from ..policy import Policy
+from .checkpoints import Checkpoints
 from .clock import Clock
 from .limits import short_error, short_reply
 from .output import Output
@@ -29,6 +30,7 @@ __all__ = ["Interrupted", "Plan", "Session", "Sink", "Zygote"]
 _REMEMBERED = 1000
 # Requests that limits hold for, one at a time: they run code of the cells, or the worker may say that they do.
 CELLS = frozenset({"execute"})
+_STIRRING = CELLS | {"comm"}  # what may change the variables
 
 
 class _Pending:
@@ -62,7 +64,12 @@ class Session:
             zygote, on_message=self._message, on_raw=self._raw, on_lost=self._lost, pressed=self._pressed,
             on_zygote=self._watch,
         )  # fmt: skip
-        self.watchdog = Watchdog(policy.limits, on_breach=self._breach)
+        self.checkpoints = Checkpoints(
+            policy.recovery.checkpoints == "on", policy.limits.memory, self.supervisor,
+            ask=lambda number, fds: self.request("checkpoint", f"checkpoint-{number}", {}, fds=fds),
+            made=lambda copy, pid: self.watchdog.copied(copy.pid, pid),
+        )  # fmt: skip
+        self.watchdog = Watchdog(policy.limits, on_breach=self._breach, relieve=self.checkpoints.relieve)
         self.output = Output(policy.limits, sink, record=record)
         self._workspace = workspace
         self._sink = sink
@@ -83,6 +90,7 @@ class Session:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to serve on this loop; returns at once."""
         self._loop = loop
+        self.checkpoints.start(loop)
         self.supervisor.start(loop)
 
     @property
@@ -117,6 +125,10 @@ class Session:
         """
         cell = op in CELLS
         if cell:
+            await self.checkpoints.hurry()
+        if op in _STIRRING:
+            self.checkpoints.began()
+        if cell:
             self.turn += 1
             self._executing = self._last_executed = request_id
             self._interrupts = 0
@@ -127,6 +139,7 @@ class Session:
             future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
             self._pending[request_id] = _Pending(op, future)
             if op == "execute":
+                self.supervisor.counting = bool(fields.get("content", {}).get("store_history", True))
                 self._tell_loss(request_id, fields)
             try:
                 worker.send({"op": op, "id": request_id, **fields}, buffers, fds)
@@ -140,7 +153,7 @@ class Session:
                 raise limit
             return content
         except SandboxError as error:
-            if cell and error.state == "lost":
+            if cell and error.state in ("lost", "restored"):
                 self._untold = None  # this error tells it
             raise
         finally:
@@ -150,13 +163,15 @@ class Session:
                 self._finished.popitem(last=False)
             if cell and self._executing == request_id:
                 self._executing = ""
-                self._limit = None
+                self._limit, self.supervisor.counting = None, False
                 self.output.end()
                 self.watchdog.cell_ended()
                 self._disarm()
             elif not self._busy:
                 self._interrupts = 0
                 self._disarm()
+            if op in _STIRRING and not any(p.op in _STIRRING for p in self._pending.values()):
+                self.checkpoints.changed()
 
     def answer(self, serial: int, value: str) -> None:
         """Send the person's answer to question `serial`."""
@@ -327,6 +342,10 @@ class Session:
         if self._executing:
             self.output.release()
         self._sink.flush()
+        if error.state == "lost" and self.checkpoints.reason:
+            error.data["why_lost"] = f"There was no copy to bring them back from: {self.checkpoints.reason}."
+        self.checkpoints.renewed()
+        self._loop.call_soon(self.checkpoints.changed)
         if self.supervisor.failed is None:
             self.watchdog.renewed()
         else:
@@ -334,6 +353,8 @@ class Session:
         if self._limit is not None and not isinstance(error, LimitReached):
             # The interrupt for the limit ended the whole process: it was another program by then, for example.
             self._limit.lose()
+            if error.state == "restored":
+                self._limit.state, self._limit.data["restored"] = error.state, error.data["restored"]
             error = self._limit
         cell = self._pending.get(self._executing)
         hears = cell is not None and not cell.future.done()  # else it has replied, or was not sent yet
@@ -360,6 +381,7 @@ class Session:
     async def shutdown(self, restart: bool, grace_s: float) -> None:
         """End the worker: softly while it is idle (its exit handlers run), at once when it is busy."""
         self._closing = True
+        await self.checkpoints.close(grace_s)
         worker = self.supervisor.worker
         if worker is not None and self.supervisor.ready and not self._pending:
             future: asyncio.Future[dict[str, Any]] = self._loop.create_future()

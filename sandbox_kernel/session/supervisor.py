@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,9 +17,11 @@ from ..confine.launch import ZygoteLink as Zygote
 from ..confine.probes import outside_proofs
 from ..errors import IsolationUnavailable, ProtocolError, SandboxError, WorkerLost
 from ..report import describe_exit
+from .copies import Copies, Copy
 from .link import WorkerLink
 from .proofs import host_pid, judge, judge_outside
 
+WAKE_S = 5.0  # until a copy that is woken is ready
 START_S = 60.0  # until the zygote is ready, and until a worker is ready
 EXIT_NEWS_S = 2.0  # between the end of a channel and the zygote's word why
 
@@ -43,6 +46,8 @@ class Supervisor:
         failed: set when there will never be a worker (again); the error for every request.
         level, proofs, details: what the zygote reported, judged.
         worker: the worker's link; it takes requests once `ready`.
+        counting: whether a cell runs that has the next number for itself, whatever becomes of it.
+        copies: sleeping copies of the worker; there once the sandbox is.
     """
 
     def __init__(
@@ -60,10 +65,13 @@ class Supervisor:
         self.proofs: list[dict[str, Any]] = []
         self.details: dict[str, Any] = {}
         self.execution_count = 1
+        self.counting = False
         self.worker: WorkerLink | None = None
         self._zygote = None if isinstance(zygote, SandboxError) else zygote
         self._on_message, self._on_raw, self._on_lost, self._pressed = on_message, on_raw, on_lost, pressed
         self._on_zygote = on_zygote
+        self.copies: Copies | None = None
+        self._waking: tuple[Copy, SandboxError] | None = None  # and the error that cost the last worker
         self._greeting: schema.Ready | None = None
         self._number = 0
         self._cause: SandboxError | None = None
@@ -138,10 +146,17 @@ class Supervisor:
         """As `close`; who waits for a worker, or asks for one later, gets this error."""
         self._fail(error)
 
+    def next_number(self) -> int:
+        """A number for a new worker."""
+        self._number += 1
+        return self._number
+
     def close(self) -> None:
         """Kill everything inside and release every descriptor; idempotent."""
         self._closing = True
         self._cancel_timer()
+        if self.copies is not None:
+            self.copies.close()
         if self._zygote is not None:
             self._loop.remove_reader(self._zygote.fileno())
             self._zygote.close()
@@ -155,8 +170,7 @@ class Supervisor:
     def _fork(self) -> None:
         if self._zygote is None or self._closing:
             return
-        self._number += 1
-        number = self._number
+        number = self.next_number()
         self._cause = self._greeting = None
         self.worker = WorkerLink(
             self._loop, number, on_message=self._message, on_raw=self._on_raw,
@@ -189,10 +203,16 @@ class Supervisor:
         if problem is not None:
             self._fail(problem)
             return
-        if self._number == 1 and self.level != "full":
+        if self.worker.number == 1 and self.level != "full":
             self.proofs += seen
         self._cancel_timer()
-        self.execution_count = self._greeting.execution_count
+        if self._waking is not None:
+            copy, error = self._waking
+            self._waking = None
+            error.restore(copy.cell, time.monotonic() - copy.made, copy.lost)
+            self._signalled()
+            self._on_lost(error)
+        self.execution_count = max(self.execution_count, self._greeting.execution_count)
         self._ready.set_result(self.worker)
 
     # ------------------------------------------------------------ death
@@ -218,8 +238,30 @@ class Supervisor:
         worker.close()
         error = self._cause or WorkerLost(describe_exit(status))
         self._cause = None
-        self._lose(error)
-        self._fork()
+        if self._waking is not None:  # what was to replace it did not wake either
+            error, self._waking = self._waking[1], None
+        copy = self.copies.take() if self.copies is not None else None
+        if copy is not None:
+            self._wake(copy, error)
+        else:
+            self._lose(error)
+            self._fork()
+
+    def _wake(self, copy: Copy, error: SandboxError) -> None:
+        """Let a copy go on in the lost worker's place; `error` is told once it does, or there is none left."""
+        assert self._zygote is not None  # noqa: S101
+        self._cancel_timer()
+        if self._ready.done():
+            self._new_ready()
+        self._waking, self._greeting, self.worker = (copy, error), None, copy.link
+        number = copy.number
+        copy.link.hand_over(
+            on_message=self._message, on_raw=self._on_raw, pressed=self._pressed,
+            on_broken=lambda error: self._broken(number, error),
+        )  # fmt: skip
+        self._zygote.wake(number)
+        copy.link.send({"op": "wake", "id": f"wake-{number}", "execution_count": self.execution_count + self.counting})
+        self._start_timer = self._loop.call_later(WAKE_S, self.kill, error, number)
 
     def _lose(self, error: SandboxError) -> None:
         self._cancel_timer()
@@ -268,7 +310,9 @@ class Supervisor:
                 self._fail(self._zygote.unavailable())
         elif kind == "signalled":
             self._signalled()
-        elif self.worker is None or self.worker.number != event["worker"]:
+        elif (self.copies is not None and self.copies.event(event)) or (
+            self.worker is None or self.worker.number != event["worker"]
+        ):
             return
         elif kind == "forked":
             self.worker.pidfd = event["fds"].pop()
@@ -290,6 +334,8 @@ class Supervisor:
         if problem is not None:
             self._fail(problem)
         else:
+            assert self._zygote is not None  # noqa: S101
+            self.copies = Copies(self._loop, self._zygote, self.level)
             self._on_zygote(event)
             self._fork()
 

@@ -50,6 +50,7 @@ class Watchdog:
         limits: of the policy.
         on_breach: called with the error, and whether the cell may be ended gently (else all is killed at once).
             Called once for a gentle end and once for a kill; then nothing is reported until the next cell or worker.
+        relieve: called before a MemoryLimit is reported; true when something else gives memory back instead.
 
     Attributes:
         usage: what the last look saw.
@@ -59,8 +60,11 @@ class Watchdog:
         written: to the host's disk, in bytes; may be too large while it is below the limit.
     """
 
-    def __init__(self, limits: Limits, *, on_breach: Callable[[LimitReached, bool], None]) -> None:
-        self._limits, self._on_breach = limits, on_breach
+    def __init__(
+        self, limits: Limits, *, on_breach: Callable[[LimitReached, bool], None],
+        relieve: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        self._limits, self._on_breach, self._relieve = limits, on_breach, relieve
         self._tree: ProcessTree | None = None
         self._disk = DiskUse(())
         self._folders: list[int] = []
@@ -146,6 +150,11 @@ class Watchdog:
         self.written = self._disk.used(allowed)
         return DiskLimit(self.written, allowed) if self.written > max(allowed, self._written_before) else None
 
+    def copied(self, copy: int, original: int) -> None:
+        """See `ProcessTree.copied`."""
+        if self._tree is not None:
+            self._tree.copied(copy, original)
+
     def renewed(self) -> None:
         """The worker was replaced."""
         self._told = self._killed = False
@@ -166,6 +175,8 @@ class Watchdog:
         began = time.perf_counter()
         self.usage = self._tree.look()
         error, gently = self._judge(began)
+        if isinstance(error, MemoryLimit) and self._relieve():
+            error = None
         # (A recount spares the processor by its own rule.)
         recounted_s = self._count_cost_s if self._counted_at == began else 0.0
         pause_s = self._pause(time.perf_counter() - began - recounted_s)

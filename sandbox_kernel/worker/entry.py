@@ -17,7 +17,7 @@ from ..channel.framing import encode
 from .kernel import SignalSafeLoop, WorkerKernel, make_kernel
 from .link import Link
 from .questions import Questions
-from .serve import Server, ignore
+from .serve import Server, greeting, ignore
 from .session import ChannelSession
 from .streams import OutStream
 from .wakeup import Wakeup
@@ -68,10 +68,14 @@ def run(channel_fd: int, worker: int) -> NoReturn:
     signal.signal(signal.SIGINT, ignore)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     _reseed()
-    session.pid = link.pid
+
+    def attach() -> None:
+        session.pid = link.pid
+        stdout.attach(link)
+        stderr.attach(link)
+
     session.link = link
-    stdout.attach(link)
-    stderr.attach(link)
+    attach()
     # The inherited objects belong to the descriptors of another process (and may think that they can seek).
     system: Any = sys
     system.__stdout__, system.__stderr__ = _pipe_text(1), _pipe_text(2)
@@ -84,10 +88,8 @@ def run(channel_fd: int, worker: int) -> NoReturn:
     # An awaiting cell asks which thread is the shell's; to have this attribute is all that it takes.
     kernel.shell_channel_thread = SimpleNamespace(parent_thread=threading.main_thread(), manager=None)
 
-    shell: Any = kernel.shell
-    ready = {"type": "ready", "python": sys.version.split()[0], "banner": shell.banner}
-    link.send(encode({**ready, "execution_count": shell.execution_count}))
-    Server(kernel, link, loop, wakeup).run()
+    link.send(encode(greeting(kernel.shell)))
+    Server(kernel, link, loop, wakeup, reattach=attach).run()
 
 
 def _pipe_text(descriptor: int) -> TextIO:

@@ -111,12 +111,11 @@ class Link:
         self._receive = partial(self._socket.recvmsg, PACKET_BYTES, _FDS_BYTES, _RECV_FLAGS)
 
     def renew(self, descriptor: int) -> None:
-        """In a fork that is to go on as a worker of its own: take `descriptor` in the old socket's place, and number.
+        """In a fork that is to go on as a worker of its own: take a copy of `descriptor` under the old number.
 
         Nothing that was received or half sent before is known any more, and nobody holds a lock.
         """
         os.dup2(descriptor, self._number, inheritable=False)
-        os.close(descriptor)
         self.waiters.clear()
         self._attach(self._number)
 

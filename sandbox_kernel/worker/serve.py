@@ -9,6 +9,7 @@ import inspect
 import os
 import signal
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -16,12 +17,21 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ..channel.framing import encode
+from .checkpoint import CannotCopy, Copier
 from .kernel import WorkerKernel
 from .link import Link, Request, leave
 from .session import clip_count, clip_error, packets_of
 from .wakeup import Bell, Wakeup
 
 COMM_TYPES = {"comm_open", "comm_msg", "comm_close"}
+
+
+def greeting(shell: Any) -> dict[str, Any]:
+    """The first message of a worker."""
+    return {
+        "type": "ready", "python": sys.version.split()[0], "banner": shell.banner,
+        "execution_count": shell.execution_count,
+    }  # fmt: skip
 
 
 def ignore(number: int, frame: FrameType | None) -> None:
@@ -36,8 +46,9 @@ class Server:
     """
 
     def __init__(
-        self, kernel: WorkerKernel, link: Link, loop: asyncio.AbstractEventLoop, wakeup: Wakeup
-    ) -> None:
+        self, kernel: WorkerKernel, link: Link, loop: asyncio.AbstractEventLoop, wakeup: Wakeup, *,
+        reattach: Callable[[], None],
+    ) -> None:  # fmt: skip
         self._kernel: Any = kernel  # most of ipykernel's methods have no annotations
         self._link = link
         self._loop = loop
@@ -47,6 +58,7 @@ class Server:
         self._active: Request | None = None
         self._message: dict[str, Any] = {}
         self._bell = Bell()
+        self._copier = Copier(link, loop, wakeup, self._bell, reattach=reattach, wake=self._wake)
 
     def run(self) -> NoReturn:
         """Serves until the channel ends. Nothing that is raised in the loop ends it."""
@@ -108,6 +120,9 @@ class Server:
                 self._active = request
             if request.task is not None:
                 continue
+            if request is self._active and request.op == "checkpoint":
+                self._leave_copy(request)
+                return  # in a copy that was woken this queue is another worker's
             if request is self._active:
                 request.task = self._loop.create_task(self._serve(request), context=self._context)
             elif request.op == "comm":
@@ -116,6 +131,27 @@ class Server:
             else:
                 continue
             request.task.add_done_callback(partial(self._served, request))
+
+    def _leave_copy(self, request: Request) -> None:
+        if request.begun:
+            self._reply(request, {"status": "refused", "reason": "it was broken off"})
+            return
+        request.begun = True
+        try:
+            lost = self._copier.copy(request)
+        except CannotCopy as error:
+            self._reply(request, {"status": "refused", "reason": str(error)})
+            return
+        if lost is not None:
+            self._reply(request, {"status": "ok", "lost": lost})
+        request.replied = True  # in a copy that was woken nobody waits for it
+        self._bell.ring()
+
+    def _wake(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Go on in place of the worker; returns the greeting."""
+        shell = self._kernel.shell
+        shell.execution_count = max(shell.execution_count, fields["execution_count"])
+        return greeting(shell)
 
     async def _serve(self, request: Request) -> None:
         if request.begun:

@@ -21,6 +21,13 @@ class Wakeup:
         self._writer.setblocking(False)
         self.arm()
 
+    def renew(self) -> None:
+        """In a fork: have sockets of one's own, under the same numbers."""
+        for old, new in zip((self._reader, self._writer), socket.socketpair(), strict=True):
+            new.setblocking(False)
+            os.dup2(new.fileno(), old.fileno(), inheritable=False)
+            new.close()
+
     def fileno(self) -> int:
         """What to wait for."""
         return self._reader.fileno()
@@ -50,6 +57,12 @@ class Bell:
 
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+
+    def renew(self) -> None:
+        """In a fork: have a descriptor of one's own, under the same number."""
+        new = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        os.dup2(new, self._descriptor, inheritable=False)
+        os.close(new)
 
     def fileno(self) -> int:
         """What to wait for."""

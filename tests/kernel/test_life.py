@@ -48,7 +48,9 @@ def test_streams_displays_and_results_keep_their_order(kernel: Running) -> None:
         ("import os; os.abort()", "SIGABRT"),
     ],
 )
-def test_a_death_costs_the_cell_and_is_told_in_words(kernel: Running, code: str, cause: str) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_death_costs_the_cell_and_is_told_in_words(start: Start, level: str, code: str, cause: str) -> None:
+    kernel = start(level, policy='[recovery]\ncheckpoints = "off"\n')
     kernel.good("x = 1")
     outcome = kernel.run(f"print('before')\n{code}")
     assert outcome.reply["ename"] == "WorkerLost"

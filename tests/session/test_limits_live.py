@@ -11,6 +11,8 @@ import pytest
 from ..kernel.conftest import LEVELS, Outcome, Running, Start
 
 POLICY = """
+[recovery]
+checkpoints = "off"  # what a limit costs without them; with them: tests/kernel/test_recovery.py
 [limits]
 memory = "500MiB"
 processes = 40

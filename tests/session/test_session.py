@@ -16,7 +16,7 @@ import pytest
 from sandbox_kernel.channel.framing import PACKET_BYTES, Assembler, encode
 from sandbox_kernel.channel.schema import InputRequest, Publish
 from sandbox_kernel.errors import MemoryLimit, OutputLimit, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
-from sandbox_kernel.policy import Limits, Policy
+from sandbox_kernel.policy import Limits, Policy, Recovery
 from sandbox_kernel.session import supervisor
 from sandbox_kernel.session.session import Session
 
@@ -155,7 +155,7 @@ class Setting:
 
     def __init__(self, limits: Limits) -> None:
         self.zygote, self.sink = Zygote(), Sink()
-        self.session = Session(self.zygote, Policy(limits=limits), self.sink)  # type: ignore[arg-type]
+        self.session = Session(self.zygote, Policy(limits=limits, recovery=Recovery(checkpoints="off")), self.sink)  # type: ignore[arg-type]
 
     @property
     def worker(self) -> Worker:

@@ -1,0 +1,131 @@
+"""Sleeping copies of the worker, as the front holds them: made, adopted by the zygote, dropped, handed out.
+
+A copy is a confined process like the worker, and as hostile: behind its channel it may say once that it sleeps, and
+nothing else. It goes on only when its channel is handed to the supervisor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..channel import schema
+from ..confine.launch import ZygoteLink as Zygote
+from ..confine.probes import outside_proofs
+from ..errors import ProtocolError
+from .link import WorkerLink
+from .proofs import host_pid, judge_outside
+
+
+@dataclass(eq=False)
+class Copy:
+    """One copy.
+
+    Attributes:
+        link: its channel and pipes.
+        original: number of the worker that it is a copy of.
+        cell: number of the last cell that had run when it was made.
+        made: when, on the monotonic clock, in seconds.
+        pid: in the front's own numbers; -1 until it is adopted.
+        lost: what it lacks, in the worker's words.
+        settled: becomes true when it sleeps in the zygote's care, false when it is gone before.
+    """
+
+    link: WorkerLink
+    original: int
+    cell: int
+    settled: asyncio.Future[bool]
+    made: float = field(default_factory=time.monotonic)
+    pid: int = -1
+    lost: Sequence[str] = ()
+
+    @property
+    def number(self) -> int:
+        """The zygote's name for it."""
+        return self.link.number
+
+
+class Copies:
+    """All copies of one sandbox, the oldest first.
+
+    Args:
+        zygote: adopts and ends them.
+        level: of isolation, for the look from outside.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, zygote: Zygote, level: str) -> None:
+        self._loop, self._zygote, self._level = loop, zygote, level
+        self._all: dict[int, Copy] = {}
+
+    def sleeping(self) -> list[Copy]:
+        """Those that could be woken, the oldest first."""
+        return [copy for copy in self._all.values() if copy.pid >= 0]
+
+    def open(self, number: int, original: int, cell: int) -> Copy:
+        """The front's half of a copy; `Copy.link.far_ends` are for the worker to make the other with."""
+        link = WorkerLink(
+            self._loop, number,
+            on_message=lambda message, _buffers, _size: self._said(number, message),
+            on_raw=lambda _name, _text: self._gone(number),
+            on_broken=lambda _error: self._gone(number), pressed=lambda: False,
+        )  # fmt: skip
+        copy = Copy(link, original, cell, self._loop.create_future())
+        self._all[number] = copy
+        return copy
+
+    def drop(self, copy: Copy) -> None:
+        """End a copy; idempotent."""
+        self._gone(copy.number)
+
+    def take(self) -> Copy | None:
+        """The newest one that sleeps, to be woken: it is no concern of this object any more."""
+        found = self.sleeping()
+        return self._all.pop(found[-1].number) if found else None
+
+    def close(self) -> None:
+        """Release every descriptor; the zygote ends the processes."""
+        for copy in self._all.values():
+            copy.link.close()
+            _settle(copy, False)
+        self._all.clear()
+
+    def event(self, event: dict[str, Any]) -> bool:
+        """Take news of the zygote; false when they do not concern a copy."""
+        copy = self._all.get(event.get("worker", 0))
+        if copy is None:
+            return False
+        if event["event"] != "forked":
+            self._gone(copy.number)
+            return True
+        copy.link.pidfd = event["fds"].pop()
+        copy.pid = host_pid(copy.link.pidfd)
+        if judge_outside(self._level, outside_proofs(copy.pid, self._level)) is not None:
+            self._gone(copy.number)
+        else:
+            _settle(copy, True)
+        return True
+
+    def _said(self, number: int, message: schema.Message) -> None:
+        copy = self._all.get(number)
+        if copy is None:
+            return
+        if not isinstance(message, schema.Asleep) or copy.pid >= 0 or copy.settled.done():
+            raise ProtocolError("a copy that should sleep spoke")
+        self._zygote.adopt(number, message.pid, copy.original)
+
+    def _gone(self, number: int) -> None:
+        copy = self._all.pop(number, None)
+        if copy is not None:
+            self._zygote.kill(number)
+            copy.link.close()
+            _settle(copy, False)
+
+
+def _settle(copy: Copy, alive: bool) -> None:
+    if not copy.settled.done():
+        copy.settled.set_result(alive)
+
+

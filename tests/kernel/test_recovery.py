@@ -1,0 +1,181 @@
+"""No cell can cost you your namespace: a lost worker is replaced by a copy of it."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import psutil
+import pytest
+
+from .conftest import Outcome, Running, Start
+
+DEATHS = {
+    "segmentation fault": "import ctypes; ctypes.string_at(0)",
+    "os._exit": "import os; os._exit(7)",
+    "abort": "import os; os.abort()",
+    "SIGKILL": "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "deaf": "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nwhile True: time.sleep(1)",
+    "memory": "hog = []\nwhile True: hog.append(bytearray(8 << 20))",
+}
+POLICY = '[limits]\ncell_time = "2s"\nmemory = "600MiB"\ninterrupt_grace = "500ms"\n'
+
+
+@pytest.fixture
+def kernel(start: Start, request: pytest.FixtureRequest) -> Running:
+    return start(getattr(request, "param", "auto"), policy=POLICY)
+
+
+def _rested(kernel: Running, code: str) -> Outcome:
+    """The cell, and time for a copy of what it leaves."""
+    outcome = kernel.good(code)
+    time.sleep(0.6)
+    return outcome
+
+
+@pytest.mark.parametrize("kernel", ["full", "seccomp+landlock"], indirect=True)
+@pytest.mark.parametrize("way", DEATHS)
+def test_the_variables_survive(kernel: Running, way: str) -> None:
+    _rested(kernel, "x = 41; words = ['a', {'b': (1, 2)}]; pair = [words, words]\ndef double(v): return 2 * v")
+    outcome = kernel.run(f"x = 0; words.clear(); late = 1\n{DEATHS[way]}", timeout=30)
+    if way == "memory" and outcome.reply["ename"] == "MemoryError":
+        kernel.good("del hog")  # the soft limit was met first; nothing is lost
+        return
+    told = outcome.reply["evalue"]
+    assert "variables of this session were restored as they were after cell [1]" in told, told
+    assert "lost" not in told
+    kernel.good("assert x == 41 and double(4) == 8 and pair[0] is pair[1] is words and len(words) == 2")
+    kernel.good("assert 'late' not in globals()")
+
+
+def test_the_count_goes_on(kernel: Running) -> None:
+    _rested(kernel, "1")
+    assert kernel.run(DEATHS["os._exit"]).reply["execution_count"] == 2
+    assert kernel.good("3").reply["execution_count"] == 3
+
+
+def test_deaths_in_a_row_find_a_copy_each_time(kernel: Running) -> None:
+    _rested(kernel, "x = 41")
+    for _ in range(6):
+        kernel.run(DEATHS["os._exit"])
+        kernel.good("assert x == 41")
+
+
+def test_a_cell_that_is_queued_already_finds_the_state_before_it(kernel: Running) -> None:
+    _rested(kernel, "a = 1")
+    first = kernel.client.execute("b = 2")
+    second = kernel.client.execute(DEATHS["os._exit"])
+    assert kernel.client.get_shell_msg(timeout=20)["parent_header"]["msg_id"] == first
+    assert kernel.client.get_shell_msg(timeout=20)["parent_header"]["msg_id"] == second
+    kernel.good("assert (a, b) == (1, 2)")
+
+
+def test_positions_in_files_and_chance_are_restored(kernel: Running) -> None:
+    setup = "import random\nopen('t', 'w').write('0123456789')\nf = open('t', 'rb', buffering=0); f.read(3)"
+    _rested(kernel, f"{setup}\nrandom.seed(5); state = random.getstate()")
+    kernel.run(f"f.read(4); random.random()\n{DEATHS['os._exit']}")
+    kernel.good("assert f.read(2) == b'34' and random.getstate() == state")
+
+
+def test_tasks_go_on_and_pools_start_their_threads_again(kernel: Running) -> None:
+    _rested(
+        kernel,
+        "import asyncio\nfrom concurrent.futures import ThreadPoolExecutor\nticks = []\n"
+        "async def tick():\n    while True:\n        ticks.append(1); await asyncio.sleep(0.01)\n"
+        "task = asyncio.ensure_future(tick())\npool = ThreadPoolExecutor(2); pool.submit(len, []).result()",
+    )
+    assert "Not brought back" not in kernel.run(DEATHS["os._exit"]).reply["evalue"]
+    kernel.good("seen = len(ticks)\nawait asyncio.sleep(0.2)\nassert len(ticks) > seen")
+    kernel.good("assert pool.submit(len, [1]).result(timeout=5) == 1")
+
+
+def test_what_a_copy_lacks_is_named(kernel: Running) -> None:
+    _rested(
+        kernel,
+        "import threading, subprocess, time\nthreading.Thread(target=time.sleep, args=(60,), name='loader').start()\n"
+        "child = subprocess.Popen(['sleep', '60'])",
+    )
+    told = kernel.run(DEATHS["os._exit"]).reply["evalue"]
+    assert "Not brought back: thread 'loader', child process " in told
+
+
+def test_code_of_the_cells_meets_no_copy_as_its_child(kernel: Running) -> None:
+    _rested(kernel, "import os")
+    kernel.good("try:\n    os.wait()\nexcept ChildProcessError: pass\nelse: raise AssertionError")
+
+
+def test_a_loss_between_cells_is_told_by_the_next(kernel: Running) -> None:
+    _rested(kernel, "x = 41; import os, threading")
+    kernel.good("threading.Timer(0.3, os._exit, [3]).start()")
+    time.sleep(1)
+    assert "were restored" in kernel.good("assert x == 41").stderr
+
+
+def test_output_before_the_end_arrives_once(kernel: Running) -> None:
+    _rested(kernel, "import ctypes; ctypes.CDLL(None).printf(b'early ')")
+    outcome = kernel.run(f"print('last words')\n{DEATHS['os._exit']}")
+    assert outcome.stdout == "last words\n"
+    assert "early" not in kernel.good("print('next')").stdout
+
+
+def test_a_signal_handler_of_the_cells_is_not_run_in_the_middle(kernel: Running) -> None:
+    # The handler raises at any time, also while a copy is made.
+    kernel.run(
+        "import signal\ndef loud(*_): raise RuntimeError('alarm')\nsignal.signal(signal.SIGALRM, loud)\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.01, 0.003)"
+    )
+    time.sleep(1)
+    kernel.run("x = 41")
+    kernel.run("signal.setitimer(signal.ITIMER_REAL, 0)")
+    _rested(kernel, "x = 41; signal.setitimer(signal.ITIMER_REAL, 0)")
+    kernel.run(DEATHS["os._exit"])
+    kernel.good("assert x == 41")
+
+
+def test_the_processes_stay_few_and_leave_nothing(kernel: Running) -> None:
+    kernel.good("q = 0")
+    for _ in range(12):
+        _short = kernel.good("q += 1")
+        time.sleep(0.15)
+    family = _family(kernel)
+    assert len(family) <= 6 and not [p for p in family if p.status() == psutil.STATUS_ZOMBIE], family
+    kernel.manager.shutdown_kernel(now=True)
+    assert not psutil.wait_procs(family, timeout=5)[1]
+
+
+def test_off_means_off(start: Start) -> None:
+    kernel = start("auto", policy='[recovery]\ncheckpoints = "off"\n')
+    before = len(_family(kernel))
+    _rested(kernel, "x = 1")
+    assert len(_family(kernel)) == before
+    assert "are lost" in kernel.run(DEATHS["os._exit"]).reply["evalue"]
+
+
+def test_no_copy_where_two_would_not_fit(start: Start) -> None:
+    kernel = start("auto", policy='[limits]\nmemory = "400MiB"\n')
+    _rested(kernel, "hog = bytearray(b'x') * (250 << 20)")
+    told = kernel.run(DEATHS["os._exit"]).reply["evalue"]
+    assert "are lost" in told and "holds so much memory" in told
+
+
+def test_a_cell_that_rewrites_much_gives_the_copy_up(start: Start) -> None:
+    kernel = start("auto", policy='[limits]\nmemory = "4GiB"\n')
+    _rested(kernel, "hog = bytearray(b'x') * (700 << 20)")
+    rewrite = "view = memoryview(hog)\nfor at in range(0, len(hog), 4096): view[at] = 1\nimport time; time.sleep(0.2)"
+    told = kernel.run(f"{rewrite}\n{DEATHS['os._exit']}").reply["evalue"]
+    assert "are lost" in told and "rewrote so much memory" in told
+
+
+def test_polars_has_no_copy_and_it_is_said(start: Start) -> None:
+    pytest.importorskip("polars")
+    kernel = start("auto")
+    _rested(kernel, "x = 1")
+    query = "pl.DataFrame({'a': range(9)}).lazy().select(pl.col('a').sum()).collect()"
+    _rested(kernel, f"import polars as pl; {query}")
+    told = kernel.run(DEATHS["os._exit"]).reply["evalue"]
+    assert "after cell [1]" in told, "the copy from before is still good"
+    kernel.good("assert x == 1")
+
+
+def _family(kernel: Running) -> list[Any]:
+    return psutil.Process(kernel.manager.provisioner.pid).children(recursive=True)  # type: ignore[union-attr]
