@@ -3,8 +3,8 @@
 The Python API (`Sandbox`, `AsyncSandbox`, ...) is imported when it is asked for: the kernel starts without it.
 """
 
-from typing import TYPE_CHECKING
-
+# (The module `typing` would cost the kernel's first stage as much as all the rest of it; checkers know this name.)
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .api import AsyncSandbox, Execution, ExecutionError, Logs, Result, Sandbox
     from .policy import Policy

@@ -117,6 +117,14 @@ class TestEnds:
             assert "timeout = 0.2 s" in ex.error.value and 0.1 < ex.duration_s < 5
             code = "import time\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
             ex = box.run_code(code, timeout=0.2)
+            assert ex.timed_out and ex.state == "restored" and ex.error is not None and "restored" in ex.error.value
+            assert box.run_code("x").results[0].text == "1"
+
+    def test_a_time_limit_without_a_copy(self) -> None:
+        with Sandbox({"recovery": {"checkpoints": "off"}}) as box:
+            box.run_code("x = 1")
+            code = "import time\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
+            ex = box.run_code(code, timeout=0.2)
             assert ex.timed_out and ex.state == "lost" and ex.error is not None and "lost" in ex.error.value
             ex = box.run_code("x")
             assert ex.error is not None and ex.error.name == "NameError" and ex.state == "kept"
