@@ -59,6 +59,10 @@ class Budget:
         """Take this much of it."""
         self._left = self.left - seconds
 
+    def refill(self) -> None:
+        """Have at least as much as at first."""
+        self._left = max(self.left, _FIRST_S)
+
 
 class Checkpoints:
     """Decides over the copies of one session.
@@ -152,6 +156,7 @@ class Checkpoints:
     def renewed(self) -> None:
         """The worker was replaced, by a fresh one or by a copy that was woken."""
         self._disarm()
+        self._budget.refill()  # whatever cost the last worker may come again, and one copy fewer is left
         self._before, self._pid, self._dirty = None, -1, False
 
     def relieve(self) -> bool:
