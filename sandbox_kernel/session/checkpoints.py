@@ -143,11 +143,11 @@ class Checkpoints:
         self._arm(IDLE_S)
 
     async def hurry(self) -> None:
-        """The next cell is there before the session was idle: leave a copy now if that is cheap.
+        """The next cell is there before the session was idle: leave a copy now if that is cheap, or there is none.
 
         Waits until the copy is adopted: a cell that ends the worker before that would take it along.
         """
-        if self._timer is not None and min(self._costs) < _HASTY_S:
+        if self._timer is not None and (min(self._costs) < _HASTY_S or not self.sleeping()):
             self._cancel_timer()
             self._idle()
         if self._task is not None and not self._task.done():
