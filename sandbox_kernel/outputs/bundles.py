@@ -22,11 +22,17 @@ _PLOTLY = "application/vnd.plotly.v1+json"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _TEXTS = {"text/plain", "text/html", "image/svg+xml", "text/markdown", "text/latex"}
 _SCRIPT = {"application/javascript", "text/javascript", "application/x-javascript", "text/ecmascript"}
-# Said beside a script: nothing of it is shown anyway.
+# Stand beside a script and name what it is for.
 _BESIDE_SCRIPT = ("application/vnd.bokehjs_", "application/vnd.holoviews_")
+# A library of the page is loaded. Its figures are drawn without that, so nobody misses anything.
+_LOADING = {"application/vnd.bokehjs_load.v0+json", "application/vnd.holoviews_load.v0+json"}
 _SCRIPTED_HTML = re.compile(r"<\s*(?:script|iframe|canvas|object|embed)[\s>/]", re.I)
 _PIXELS = 20_000
+_BANNER_CHARS = 5000
 _STRIP = re.compile(r"<[^<>]*>")
+
+# The other entries of a chart's menu send it to a page elsewhere or open a page that is made of it.
+_CHART_OPTIONS = {"embed_options": {"actions": {"export": True, "source": False, "compiled": False, "editor": False}}}
 
 Shown = Callable[[object], bool]
 
@@ -43,6 +49,9 @@ def clean_bundle(
     lost = Removed()
     bundle = _Bundle(settings, lost, shown)
     # The text first: it is what is left when nothing else may be shown.
+    if _LOADING & data.keys():
+        data = {name: value for name, value in data.items() if name not in _SCRIPT | _LOADING}
+        removed["script that loads a library"] += 1
     for name, value in sorted(data.items(), key=lambda item: item[0] != "text/plain")[:MIMETYPES]:
         bundle.take(name, value)
     if len(data) > MIMETYPES:
@@ -133,6 +142,8 @@ class _Bundle:
         settings, out = self._settings, self.out
         if self._figure_of(text):
             return
+        if len(text) < _BANNER_CHARS and "Loading BokehJS" in text:
+            return  # the script that would replace this line is not run, and not needed
         if settings.html == "text":
             self._removed["HTML"] += 1
             return
@@ -210,6 +221,9 @@ def _metadata(out: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
     kept: dict[str, Any] = {}
     for name in out:
         found = metadata.get(name)
+        if name == specs.SHOWN_AS:
+            kept[name] = _CHART_OPTIONS
+            continue
         if not isinstance(found, dict):
             continue
         if name in _RASTER:

@@ -66,7 +66,10 @@ class Gate:
         if buffers:
             raise ProtocolError(f"{msg_type} cannot carry buffers")
         if msg_type in ("display_data", "update_display_data", "execute_result"):
-            return Passed(self._display(msg_type, content), {}, [])
+            made = self._display(msg_type, content)
+            # Nothing is left that could be seen or could later be replaced.
+            empty = content.get("data") and not made["data"] and not made.get("transient")
+            return None if empty and msg_type == "display_data" else Passed(made, {}, [])
         if msg_type == "clear_output":
             return Passed({"wait": bool(content.get("wait", False))}, {}, [])
         if msg_type == "error":

@@ -32,12 +32,13 @@ _SIMPLE_ATTRIBUTES = (
     r'|style="text-align: (?:right|left|center);")'
 )
 _SIMPLE = re.compile(
-    rf"(?:[^<&\\\x00]++|<(?:/?(?:{_SIMPLE_TAGS})|(?:table|tr|th|td)(?:{_SIMPLE_ATTRIBUTES}){{1,3}}+) ?/?>"
-    r"|&(?:amp|lt|gt|quot|nbsp|#39|#x27);|&(?![#A-Za-z])|\\(?![A-Za-z(\[$]))*+"
+    rf"(?:[^<&\x00]++|<(?:/?(?:{_SIMPLE_TAGS})|(?:table|tr|th|td)(?:{_SIMPLE_ATTRIBUTES}){{1,3}}+) ?/?>"
+    r"|&(?:amp|lt|gt|quot|nbsp|#39|#x27);|&(?![#A-Za-z]))*+"
 )
 _OPENING = re.compile(r"<[a-z]")
 _PANDAS_STYLE = re.compile(r"<style scoped>[^<{]*(?:\.dataframe[^<{}]*\{[^<{}]*\}\s*){1,4}</style>\n?")
 _OPEN_SIMPLE = 500
+_ELEMENTS = 250_000  # more of them hold up a page for seconds
 
 # ------------------------------------------------------------ what is cleaned
 
@@ -103,7 +104,10 @@ def clean_html(html: str, removed: Removed, settings: Settings, *, scope: str = 
     """
     if html.startswith("<div>\n<style scoped>"):  # of DataFrame.to_html; the page's own style does the same
         html = _PANDAS_STYLE.sub("", html, count=1)
-    if is_simple(html) and not ("$" in html and "\\" in html):
+    if html.count("<") > 2 * _ELEMENTS:
+        removed["HTML with too many elements"] += 1
+        return None
+    if is_simple(html) and break_macros(html) == html:
         return html
     if len(html) > settings.html_size:
         removed["HTML that is too long"] += 1
@@ -119,7 +123,7 @@ def clean_html(html: str, removed: Removed, settings: Settings, *, scope: str = 
         removed[_kind(found)] += 1
     html, _ = cut(html, "<!--", "-->")
     html, sheets = cut(html, "<style", "</style")
-    html, drawings = cut(html, "<svg", "</svg", keep=lambda text: _picture(text, removed))
+    html, _ = cut(html, "<svg", "</svg", keep=lambda text: _picture(text, removed))
     if not bounded(html):
         removed["HTML that is nested too deeply"] += 1
         return None
@@ -133,7 +137,7 @@ def clean_html(html: str, removed: Removed, settings: Settings, *, scope: str = 
     cleaned = break_macros(_clean(html, scope))
     if rules:
         cleaned = f"<style>\n{chr(10).join(rules)}\n</style>{cleaned}"
-    if rules or drawings or _MARKED.search(cleaned):
+    if rules or _MARKED.search(cleaned):
         # Whatever is inside neither paints nor takes clicks outside of this box.
         cleaned = f'<div id="{scope}" style="contain: content; overflow: auto">{cleaned}</div>'
     return cleaned + (note.group() if note else "")

@@ -43,11 +43,11 @@ ATTRIBUTES = words(
     visibility width word-spacing writing-mode x x1 x2 y y1 y2
     """
 )
-_LOCAL = re.compile(r"url\(\s*[\"']?#[\w.:-]{1,200}[\"']?\s*\)")
+_LOCAL = re.compile(r"url\(\s*[\"']?#([\w.:-]{1,200})[\"']?\s*\)")
 _FUNCTION = re.compile(r"url\s*\(|image|expression|://|javascript|[\\<>]|@import", re.I)
 _PICTURE = re.compile(r"data:image/(?:png|jpe?g|gif|webp|bmp);base64,[A-Za-z0-9+/=\s]+", re.I)
 _REFERENCE = re.compile(r"#[\w.:-]{1,200}")
-_SHEET_RULE = re.compile(r"([^{}@<]{1,2000})\{([^{}@<]{0,4000})\}")
+_SHEET_RULE = re.compile(r"([\w\s.#*>:-]{1,2000})\{([^{}@<]{0,4000})\}")
 
 
 def clean_svg(text: str, removed: Removed) -> str | None:
@@ -66,7 +66,7 @@ def clean_svg(text: str, removed: Removed) -> str | None:
         parser.Parse(_with_namespaces(text).encode("utf-8", "replace"), True)
     except (expat.ExpatError, _Refused, ValueError):
         return None
-    return "".join(writer.parts) if writer.parts else None
+    return "".join(writer.parts) if writer.parts and writer.repeats.bounded() else None
 
 
 class _Refused(Exception):
@@ -90,9 +90,46 @@ def _with_namespaces(text: str) -> str:
     return f"{text[: start + 4]}{extra}{text[start + 4 :]}" if extra else text
 
 
+class _Repeats:
+    """What a drawing draws again, by ``use``, markers, patterns, masks and filters: a few lines can mean billions."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[str, str, int]] = []  # id, element, how many elements came before
+        self._count = 0
+        self._sizes: dict[str, int] = {}
+        self._nested: set[str] = set()  # ids of elements that draw others again
+        self._references: list[tuple[str, int]] = []
+
+    def opened(self, element: str, name: str) -> None:
+        self._open.append((name, element, self._count))
+        self._count += 1
+
+    def closed(self) -> None:
+        name, _, before = self._open.pop()
+        if name:
+            self._sizes[name] = self._count - before
+
+    def refer(self, target: str, times: int = 1) -> bool:
+        """Note that the innermost open element draws ``target``; False when it may not, inside of such a thing."""
+        self._nested.update(name for name, _, _ in self._open)
+        self._references.append((target, times))
+        return not any(element in _REPEATED for _, element, _ in self._open)
+
+    def bounded(self) -> bool:
+        """Whether what is drawn in the end is in proportion to what was written."""
+        if any(target in self._nested for target, _ in self._references):
+            return False
+        return sum(self._sizes.get(target, 0) * times for target, times in self._references) <= _DRAWN
+
+
+_REPEATED = {"pattern", "mask", "marker", "filter", "clipPath"}
+_DRAWN = 1_000_000
+
+
 class _Writer:
     def __init__(self, removed: Removed) -> None:
         self.removed = removed
+        self.repeats = _Repeats()
         self.parts: list[str] = []
         self._depth = self._skipped = self._count = 0
         self._sheet: list[str] | None = None
@@ -111,6 +148,18 @@ class _Writer:
         if local == "style":
             self._sheet = []
             return
+        self.repeats.opened(local, attributes.get("id", ""))
+        vertices = len(attributes.get("d") or attributes.get("points") or "") // 4 + 1
+        for value in attributes.values():
+            for found in _LOCAL.finditer(value):
+                # A clip is a shape and costs what it says; it may stand anywhere.
+                clip = attributes.get("clip-path") == value or "clip-path" in value
+                if not clip and not self.repeats.refer(found[1], vertices if "marker" in value else 1):
+                    raise _Refused
+        if local == "use":
+            target = attributes.get("href") or attributes.get(f"{_XLINK} href") or ""
+            if not self.repeats.refer(target.removeprefix("#")):
+                raise _Refused
         words = [f"<{local}"]
         if self._depth == 1:
             words.append(f'xmlns="{_SPACE}" xmlns:xlink="{_XLINK}"')
@@ -146,10 +195,13 @@ class _Writer:
             self._skipped -= 1
         elif self._sheet is not None:
             text, self._sheet = "".join(self._sheet), None
-            rules = [f"{rule[1].strip()}{{{_declarations(rule[2])}}}" for rule in _SHEET_RULE.finditer(text)]
+            # Below `svg`: a reader that puts the drawing into its page takes the rules for all of that page.
+            rules = [f"svg {rule[1].strip().removeprefix('svg ')}{{{_declarations(rule[2])}}}"
+                     for rule in _SHEET_RULE.finditer(text)]  # fmt: skip
             if rules:
                 self.parts.append(f'<style type="text/css">{escape(" ".join(rules))}</style>')
         else:
+            self.repeats.closed()
             self.parts.append(f"</{name.rpartition(' ')[2]}>")
 
     def text(self, text: str) -> None:

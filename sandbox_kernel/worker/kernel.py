@@ -145,6 +145,8 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     """The kernel with its shell, not attached to a channel yet. Starts no thread and no loop."""
     _without_debugger()
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
+    # Figures as data: plotly's own choice adds megabytes of script, of which the output gate lets none pass.
+    os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
     if "" not in sys.path:
         sys.path.insert(0, "")
     # Libraries look for this name, and argparse in a cell should find no arguments.
