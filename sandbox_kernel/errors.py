@@ -228,6 +228,39 @@ class WorkerLost(SandboxError):
         return "" if self.state == "restored" else "A fresh one is ready and the next cell will run."
 
 
+class RolledBack(SandboxError):
+    """The session went back to an earlier state because somebody asked for it."""
+
+    state = "lost"  # until it is restored
+
+    def __init__(self) -> None:
+        super().__init__("The session was to go back to an earlier state.")
+
+
+class NoCheckpoint(SandboxError):
+    """There is no copy of the state that was asked for.
+
+    Args:
+        cell: the number of the last cell in that state.
+        cells: those that there are copies of.
+    """
+
+    state = "kept"
+
+    def __init__(self, cell: int, cells: Iterable[int], reason: str = "") -> None:
+        cells = tuple(cells)
+        known = ", ".join(f"[{number}]" for number in cells)
+        there = f"there are copies of the states after {known}" if known else "there is no copy"
+        why = f" ({reason})" if reason else ""
+        text = f"There is no copy of the session as it was after cell [{cell}]; {there}{why}."
+        super().__init__(text, cell=cell, cells=cells)
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The numbers of the cells after which there are copies."""
+        return tuple(self.data.get("cells", ()))
+
+
 class ProtocolError(SandboxError):
     """The worker sent something that is not in the protocol; it is replaced."""
 

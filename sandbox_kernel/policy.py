@@ -225,7 +225,7 @@ class Recovery(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``[recovery]``: bringing variables back when the process that ran the cells is lost.
 
     Attributes:
-        checkpoints: "on" keeps up to two frozen copies of the session, made while it is idle, at up to a twentieth of
+        checkpoints: "on" keeps up to three frozen copies of the session, made while it is idle, at up to a twentieth of
             its time and within its memory limit; "off": a lost process costs the variables.
     """
 

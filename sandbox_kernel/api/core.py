@@ -135,10 +135,27 @@ class AsyncSandbox:
         session = await self._started()
         await session.supervisor.get_worker(stoppable=False)
         gone = self._recorder.next_loss()
+        session.checkpoints.drop("the session was restarted")
         session.supervisor.kill(WorkerLost("the session was restarted"))
         await gone
         session.forget_loss()
         await session.supervisor.get_worker(stoppable=False)
+
+    async def rollback(self, cells: int = 1) -> None:
+        """Undo the last cells: go on from the copy that was left before them.
+
+        Copies are left between cells while they are cheap, and few are kept.
+
+        Raises:
+            NoCheckpoint: there is none of that state; the error says of which there are.
+            ValueError: `cells` is not positive.
+        """
+        if cells < 1:
+            raise ValueError(f"cells is {cells}, and must be 1 or more")
+        session = await self._started()
+        async with self._lock:
+            await session.checkpoints.rollback(session.execution_count - 1 - cells)
+            session.forget_loss()
 
     async def interrupt(self) -> None:
         """Interrupt the cell that runs, as Ctrl-C does; a second time its process is ended after a grace time."""
@@ -249,7 +266,7 @@ class AsyncSandbox:
             execution.cpu_time_s = max(0.0, usage.cpu_s - cpu_s)
             execution.peak_memory_bytes = max(session.watchdog.peak, session.watchdog.memory, usage.memory)
             execution.denials = self._denials.take()
-            execution.state = "lost" if recorder.losses != losses else "kept"
+            execution.state = recorder.state if recorder.losses != losses else "kept"
             said = self._explanation(session, execution)
             if said:
                 recorder.stream("", "stderr", said)

@@ -117,7 +117,8 @@ class Execution:
         peak_memory_bytes: the most that the sandbox was seen to hold while the cell ran.
         timed_out: the time limit of the call or of the policy ended it.
         denials: what the sandbox refused to it, by kind of system call.
-        state: "kept": the session's variables are there; "lost": they are gone with the process that held them;
+        state: "kept": the session's variables are there; "restored": as they were after an earlier cell, which the
+            error names; "lost": they are gone with the process that held them;
             "restored": they are those of an earlier moment.
         returned: the values that ``returns=`` asked for, by name.
         dropped: why a name in ``returns=`` is not among them.

@@ -23,6 +23,7 @@ class Recorder:
     Attributes:
         tracebacks: of the errors that the cell has shown. The one that ended it is in its reply, too.
         losses: how many workers were lost so far.
+        state: what became of the variables the last time: "restored" or "lost".
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -36,6 +37,7 @@ class Recorder:
         self._timer: asyncio.TimerHandle | None = None
         self.tracebacks: list[str] = []
         self.losses = 0
+        self.state = "kept"
         self._loss: asyncio.Future[None] | None = None
 
     def begin(self, execution: Execution, emit: Emit) -> None:
@@ -121,6 +123,7 @@ class Recorder:
     def lost(self, error: SandboxError) -> None:
         """The worker is gone."""
         self.losses += 1
+        self.state = error.state
         if self._loss is not None and not self._loss.done():
             self._loss.set_result(None)
 

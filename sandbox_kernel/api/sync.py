@@ -167,6 +167,15 @@ class Sandbox:
         """Replace the process of the session: all its variables are gone. A cell that runs ends with `WorkerLost`."""
         self._wait(self._box.restart())
 
+    def rollback(self, cells: int = 1) -> None:
+        """Undo the last cells, see `AsyncSandbox.rollback`.
+
+        Raises:
+            NoCheckpoint: there is no copy of that state; the error says of which there are.
+            ValueError: `cells` is not positive.
+        """
+        self._wait(self._box.rollback(cells))
+
     def status(self) -> dict[str, Any]:
         """The level, what proves it, the limits, and what is used now. Sizes in bytes."""
         return self._box.status()

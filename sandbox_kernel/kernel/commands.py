@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 
-from ..errors import size_text
+from ..errors import NoCheckpoint, SandboxError, size_text
 from ..policy import BUILT_IN, Resolved
 from ..report import removed_text, status_text
 from ..session.session import Session
@@ -18,6 +18,7 @@ from .transcript import Transcript
 HELP = """\
 %sandbox                  the isolation level, what each probe tried and saw, and the policy
 %sandbox output N [PAGE]  all text that cell N printed, also what was omitted; page by page, `last` for the last one
+%sandbox rollback [N]     undo the last cell, or the last N
 %sandbox help             this list
 It must stand alone in its cell.
 """
@@ -49,11 +50,13 @@ class Commands:
         self._session, self._resolved, self._transcript = session, resolved, transcript
         self._removed = {} if removed is None else removed
         self._known: dict[str, Callable[[Sequence[str]], str]] = {
-            "status": self._status, "output": self._output, "help": lambda _words: HELP,
+            "status": self._status, "output": self._output, "rollback": lambda _words: "", "help": lambda _words: HELP,
         }  # fmt: skip
 
-    def answer(self, words: Sequence[str]) -> str:
-        """The text for these words, which a person wrote."""
+    async def answer(self, words: Sequence[str], number: int) -> str:
+        """The text for these words, which a person wrote in the cell with this number."""
+        if words[:1] == ["rollback"]:
+            return await self._rollback(words[1:], number)
         name, rest = (words[0], words[1:]) if words else ("status", ())
         command = self._known.get(name)
         if command is None:
@@ -61,6 +64,21 @@ class Commands:
             hint = f" Did you mean `%sandbox {near[0]}`?" if near else ""
             return f"%sandbox has no word {name!r}.{hint}\n{HELP}"
         return command(rest)
+
+    async def _rollback(self, words: Sequence[str], number: int) -> str:
+        cells = words[0] if words else "1"
+        if len(words) > 1 or not _is_number(cells) or int(cells) < 1:
+            return "It is `%sandbox rollback`, or `%sandbox rollback N`, where N is how many cells to undo.\n"
+        cell = number - 1 - int(cells)
+        try:
+            await self._session.checkpoints.rollback(cell)
+        except NoCheckpoint as error:
+            others = [f"`%sandbox rollback {number - 1 - copy}`" for copy in error.cells if copy < number - 1]
+            return f"{error.explain()}{' Try ' + ' or '.join(others) + '.' if others else ''}\n"
+        except SandboxError as error:
+            return f"{error.explain()}\n"
+        self._session.forget_loss()
+        return f"The variables are as they were after cell [{cell}].\n"
 
     def _status(self, words: Sequence[str]) -> str:
         if words:

@@ -210,7 +210,7 @@ class SandboxedKernel(Kernel):
         if said and not silent:
             self.publisher.stream(request_id, "stderr", said)
         if words is not None:
-            self.publisher.stream(request_id, "stdout", self.commands.answer(words))
+            self.publisher.stream(request_id, "stdout", await self.commands.answer(words, number))
         self.publisher.flush()
         self.audit.note(request_id, code, reply, error=error, level=self.sandbox.supervisor.level, denials=denials,
                         seconds=self._loop.time() - began, removed=self.gate.take_removed())  # fmt: skip

@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..errors import SandboxError
+from ..errors import NoCheckpoint, RolledBack, SandboxError
 from .copies import Copies, Copy
 from .proctree import PAGE, Process, read_process
 from .proofs import host_pid
 from .supervisor import Supervisor
 
-KEPT = 2
+KEPT = 3
 SHARE = 0.05  # of the session's time
 IDLE_S = 0.1  # between the end of a cell and a copy
 LOOK_S = 0.05  # between two looks at what a running cell copies
@@ -89,6 +89,7 @@ class Checkpoints:
         self._timer: asyncio.TimerHandle | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._replaced: asyncio.Future[SandboxError] | None = None
         self._pid = -1  # of the worker, for this process
         self._dirty = False  # something may have changed since the newest copy
         self._costs = deque([0.0], maxlen=4)  # of the last copies, in seconds
@@ -120,6 +121,32 @@ class Checkpoints:
         copies = self._supervisor.copies
         return [] if copies is None else copies.sleeping()
 
+    async def rollback(self, cell: int) -> None:
+        """Go on from the copy that was made after this cell; newer ones are given up.
+
+        Raises:
+            NoCheckpoint: there is none.
+            SandboxError: it did not wake, and with it all is lost.
+        """
+        await self.settle()
+        found = self.sleeping()
+        if cell not in (copy.cell for copy in found):
+            raise NoCheckpoint(cell, (copy.cell for copy in found), self.reason)
+        for copy in found:
+            if copy.cell > cell:
+                self._copies.drop(copy)
+        self._replaced = self._loop.create_future()
+        self._supervisor.kill(RolledBack())
+        error = await self._replaced
+        if error.state != "restored":
+            raise error
+        await self._supervisor.get_worker(stoppable=False)
+
+    async def settle(self) -> None:
+        """Wait for a copy that is being made."""
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task], timeout=_SETTLE_S)
+
     # ------------------------------------------------------------ what the session says
 
     def began(self) -> None:
@@ -150,11 +177,12 @@ class Checkpoints:
         if self._timer is not None and (min(self._costs) < _HASTY_S or not self.sleeping()):
             self._cancel_timer()
             self._idle()
-        if self._task is not None and not self._task.done():
-            await asyncio.wait([self._task], timeout=_SETTLE_S)
+        await self.settle()
 
-    def renewed(self) -> None:
-        """The worker was replaced, by a fresh one or by a copy that was woken."""
+    def renewed(self, error: SandboxError) -> None:
+        """The worker was lost with this error, and replaced, by a fresh one or by a copy that was woken."""
+        if self._replaced is not None and not self._replaced.done():
+            self._replaced.set_result(error)
         self._disarm()
         self._budget.refill()  # whatever cost the last worker may come again, and one copy fewer is left
         self._before, self._pid, self._dirty = None, -1, False

@@ -344,7 +344,7 @@ class Session:
         self._sink.flush()
         if error.state == "lost" and self.checkpoints.reason:
             error.data["why_lost"] = f"There was no copy to bring them back from: {self.checkpoints.reason}."
-        self.checkpoints.renewed()
+        self.checkpoints.renewed(error)
         self._loop.call_soon(self.checkpoints.changed)
         if self.supervisor.failed is None:
             self.watchdog.renewed()

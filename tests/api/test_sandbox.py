@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from sandbox_kernel import Policy, Sandbox
-from sandbox_kernel.errors import IsolationUnavailable, PolicyError
+from sandbox_kernel.errors import IsolationUnavailable, NoCheckpoint, PolicyError
 
 from .conftest import LEVELS, children, wait_for
 
@@ -119,6 +119,26 @@ class TestEnds:
             ex = box.run_code(code, timeout=0.2)
             assert ex.timed_out and ex.state == "restored" and ex.error is not None and "restored" in ex.error.value
             assert box.run_code("x").results[0].text == "1"
+
+    def test_rollback(self) -> None:
+        with Sandbox() as box:
+            box.run_code("x = [1]")
+            box.run_code("x.append(2)")
+            box.run_code("x.append(3)")
+            box.rollback()
+            assert box.run_code("x").results[0].text == "[1, 2]"
+            with pytest.raises(NoCheckpoint, match=r"after cell \[-5\]; there are copies"):
+                box.rollback(9)
+            with pytest.raises(ValueError, match="1 or more"):
+                box.rollback(0)
+            assert box.run_code("x").results[0].text == "[1, 2]"
+
+    def test_a_restart_is_no_rollback(self) -> None:
+        with Sandbox() as box:
+            box.run_code("x = 1")
+            time.sleep(0.5)
+            box.restart()
+            assert box.run_code("x").error is not None
 
     def test_a_time_limit_without_a_copy(self) -> None:
         with Sandbox({"recovery": {"checkpoints": "off"}}) as box:

@@ -143,6 +143,17 @@ def test_the_processes_stay_few_and_leave_nothing(kernel: Running) -> None:
     assert not psutil.wait_procs(family, timeout=5)[1]
 
 
+def test_rollback_undoes_the_last_cells(kernel: Running) -> None:
+    for n in range(4):
+        _rested(kernel, f"x = {n}")
+    assert kernel.good("%sandbox rollback").stdout == "The variables are as they were after cell [3].\n"
+    kernel.good("assert x == 2")
+    told = kernel.good("%sandbox rollback 9").stdout
+    assert "no copy of the session as it was after cell [-3]" in told and "Try `%sandbox rollback " in told
+    assert "`%sandbox rollback N`" in kernel.good("%sandbox rollback much").stdout
+    kernel.good("assert x == 2")
+
+
 def test_off_means_off(start: Start) -> None:
     kernel = start("auto", policy='[recovery]\ncheckpoints = "off"\n')
     before = len(_family(kernel))
