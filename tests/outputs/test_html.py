@@ -166,7 +166,7 @@ class TestDrawings:
 
     def test_stand_in_html_as_pictures(self) -> None:
         html = clean("a<svg width='8'><circle r='3'/></svg>b")
-        assert re.search(r'>a<img src="data:image/svg\+xml;base64,[\w+/=]+" alt="">b<', html)
+        assert re.fullmatch(r'a<img src="data:image/svg\+xml;base64,[\w+/=]+" alt="">b', html)
 
 
 HOSTILE = [
