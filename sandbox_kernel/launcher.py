@@ -147,13 +147,15 @@ def cells_can_write(path: str, workspace: str, launcher: Mapping[str, str]) -> b
 def occupy_user_policy(launcher: Mapping[str, str], workspace: str) -> None:
     """Make the folder of the user's policy where cells could otherwise make it and so choose the next policy.
 
-    At level full the names in a home that start with a dot are hidden, but a cell can make those that are missing.
+    The same for IPython's folder: what cells write into a profile is run by the next ordinary kernel. At level full
+    the names in a home that start with a dot are hidden, but a cell can make those that are missing.
     """
     path = user_policy(launcher)
     home = os.path.realpath(home_folder(launcher) or "/nonexistent")
     if path and inside(home, os.path.realpath(workspace)) and os.path.isdir(home):
         try:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+            os.makedirs(os.path.join(home, ".ipython"), mode=0o700, exist_ok=True)
         except OSError:
             return  # what this user cannot write the cells cannot write
 

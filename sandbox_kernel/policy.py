@@ -216,9 +216,13 @@ class Worker(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         python: the interpreter, 3.11 or newer, of an environment that has ipykernel; an absolute path. "" takes the
             kernel's own. It is started outside of the sandbox and confines itself: cells must not be able to write it.
+        startup: "profile" runs the files in the ``startup`` folder of the user's IPython profile, inside the sandbox,
+            before the first cell and for each fresh worker; nothing else of the profile (``ipython_config.py``,
+            ``exec_lines``, extensions) is taken. A kernel for Jupyter only.
     """
 
     python: File = ""
+    startup: Literal["none", "profile"] = "profile"
 
 
 class Recovery(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

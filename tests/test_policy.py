@@ -319,6 +319,8 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("outputs.html_size", '"1MiB"', ['"1KiB"'], ['"2MiB"']),
     ("outputs.image_size", '"1MiB"', ['"1KiB"'], ['"2MiB"']),
     ("audit.file", '"/var/log/a"', ['"/var/log/a"'], ['""', '"/var/log/b"']),
+    ("worker.startup", '"none"', ['"none"'], ['"profile"']),
+    ("worker.startup", '"profile"', ['"none"', '"profile"'], []),
     ("worker.python", '"/opt/a/bin/python"', ['"/opt/a/bin/python"'], ['"/opt/b/bin/python"']),
     ("recovery.checkpoints", '"off"', ['"off"'], ['"on"']),
     ("recovery.checkpoints", '"on"', ['"on"', '"off"'], []),

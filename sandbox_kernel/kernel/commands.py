@@ -42,12 +42,14 @@ class Commands:
         resolved: its policy.
         transcript: of the latest cells.
         removed: what the output gate took out since the session began: kind and how often.
+        started: what was done with each start-up file, in words.
     """
 
     def __init__(
-        self, session: Session, resolved: Resolved, transcript: Transcript, removed: Mapping[str, int] | None = None
-    ) -> None:
-        self._session, self._resolved, self._transcript = session, resolved, transcript
+        self, session: Session, resolved: Resolved, transcript: Transcript, removed: Mapping[str, int] | None = None,
+        started: Sequence[str] = (),
+    ) -> None:  # fmt: skip
+        self._session, self._resolved, self._transcript, self._started = session, resolved, transcript, started
         self._removed = {} if removed is None else removed
         self._known: dict[str, Callable[[Sequence[str]], str]] = {
             "status": self._status, "output": self._output, "rollback": lambda _words: "", "help": lambda _words: HELP,
@@ -89,7 +91,8 @@ class Commands:
         found = self._resolved.rows()
         rows = [(key, value if origin == BUILT_IN else f"{value}  ({origin})") for key, value, origin in found]
         text = status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
-        return text + removed_text(self._removed)
+        started = "".join(f"Start-up file {line}\n" for line in self._started)
+        return text + started + removed_text(self._removed)
 
     def _output(self, words: Sequence[str]) -> str:
         number, page = words[0] if words else "", words[1] if len(words) > 1 else "1"

@@ -7,18 +7,16 @@ is never answered, ...); each remedy is a method below.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-import psutil
 from ipykernel._version import kernel_protocol_version
 from ipykernel.ipkernel import IPythonKernel
-from ipykernel.kernelbase import Kernel
 from IPython.core import release
-from jupyter_client.session import Session as JupyterSession
 from zmq.eventloop.zmqstream import ZMQStream
 
 from ..channel.schema import InputRequest
@@ -28,7 +26,8 @@ from ..outputs.settings import Settings
 from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
-from . import cell
+from . import cell, startup
+from .answers import Answers
 from .code_gate import CodeGate
 from .commands import Commands, output_hint, words_of
 from .history import History
@@ -39,7 +38,7 @@ _SOFT_EXIT_S = 1.0
 _COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 
 
-class SandboxedKernel(Kernel):
+class SandboxedKernel(Answers):
     """The front. `attach` must be called before `start`."""
 
     implementation = "sandboxed-python"
@@ -73,7 +72,9 @@ class SandboxedKernel(Kernel):
         self.sandbox = Session(
             zygote, resolved.policy, self.publisher, workspace=workspace, record=self.transcript.add
         )  # fmt: skip
-        self.commands = Commands(self.sandbox, resolved, self.transcript, self.gate.removed)
+        profile = self.profile_dir.location if self.profile_dir else ""
+        started = startup.prepare(self.sandbox, resolved.policy, profile, workspace, os.environ)
+        self.commands = Commands(self.sandbox, resolved, self.transcript, self.gate.removed, started)
         seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
         self.code_gate = CodeGate(resolved.policy.code)
         self.audit = cell.Audit(resolved.policy.audit.file, seen)
@@ -263,15 +264,6 @@ class SandboxedKernel(Kernel):
         except SandboxError:
             return {"status": "unknown"}
 
-    async def history_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Answer from the front's own history."""
-        try:
-            entries = self.history.request(parent["content"])
-        except Exception:  # a corrupt or locked database must not leave the client without an answer
-            self.log.warning("the history could not be read", exc_info=True)
-            entries = []
-        self._wire.send(stream, "history_reply", {"status": "ok", "history": entries}, parent, ident)
-
     async def _ask_worker(
         self, op: str, content: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None, buffers: Any = ()
     ) -> dict[str, Any]:
@@ -301,12 +293,6 @@ class SandboxedKernel(Kernel):
             await self.sandbox.request("comm", header["msg_id"], fields, parent.get("buffers", ()))
         except SandboxError as error:
             self.log.info("comm message dropped: %s", error)
-
-    async def comm_info_request(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
-        """Answer from the front's table, also while the worker is busy."""
-        wanted = parent["content"].get("target_name")
-        comms = {k: {"target_name": t} for k, t in self.publisher.comms.items() if wanted in (None, t)}
-        self._wire.send(stream, "comm_info_reply", {"status": "ok", "comms": comms}, parent, ident)
 
     # ------------------------------------------------------------ standard input
 
@@ -370,12 +356,6 @@ class SandboxedKernel(Kernel):
 
     # ------------------------------------------------------------ sending
 
-    @property
-    def _wire(self) -> JupyterSession:
-        if self.session is None:
-            raise RuntimeError("the application makes the session before the kernel")
-        return self.session
-
     def _publish(
         self,
         msg_type: str,
@@ -388,10 +368,3 @@ class SandboxedKernel(Kernel):
         self._wire.send(
             self.iopub_socket, msg_type, content, parent, ident=topic, metadata=metadata, buffers=list(buffers) or None
         )
-
-    def get_process_metric_value(self, process: psutil.Process, name: str, attribute: str | None = None) -> Any:
-        """As in stock; a process that does not let itself be read counts with what everybody may see."""
-        value = super().get_process_metric_value(process, name, attribute)
-        if not value and name == "memory_full_info":
-            value = super().get_process_metric_value(process, "memory_info", "rss")
-        return value

@@ -28,6 +28,7 @@ from .watchdog import Watchdog
 __all__ = ["Interrupted", "Plan", "Session", "Sink", "Zygote"]
 
 _REMEMBERED = 1000
+_STARTUP = "startup"
 # Requests that limits hold for, one at a time: they run code of the cells, or the worker may say that they do.
 CELLS = frozenset({"execute"})
 _STIRRING = CELLS | {"comm"}  # what may change the variables
@@ -86,6 +87,10 @@ class Session:
         self._interrupts = 0
         self._escalation: asyncio.TimerHandle | None = None
         self._closing = False
+
+    def run_first(self, files: Sequence[tuple[str, str]]) -> None:
+        """Let each worker run these files (path and text) before its first cell; for before `start`."""
+        self.supervisor.first_request = {"op": _STARTUP, "id": _STARTUP, "files": list(files)} if files else None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to serve on this loop; returns at once."""
@@ -323,7 +328,7 @@ class Session:
     def _reply(self, message: schema.Reply, size: int) -> None:
         pending = self._pending.get(message.id)
         if pending is None:
-            if message.id in self._finished:
+            if message.id in self._finished or message.id == _STARTUP:
                 return  # sent twice: an exception hit the worker between sending and noting it
             raise ProtocolError("a reply to a request that was never made")
         content = schema.check_reply(pending.op, message.content)

@@ -48,6 +48,7 @@ class Supervisor:
         worker: the worker's link; it takes requests once `ready`.
         counting: whether a cell runs that has the next number for itself, whatever becomes of it.
         copies: sleeping copies of the worker; there once the sandbox is.
+        first_request: sent to each new worker before anything else.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Supervisor:
         self.details: dict[str, Any] = {}
         self.execution_count = 1
         self.counting = False
+        self.first_request: dict[str, Any] | None = None
         self.worker: WorkerLink | None = None
         self._zygote = None if isinstance(zygote, SandboxError) else zygote
         self._on_message, self._on_raw, self._on_lost, self._pressed = on_message, on_raw, on_lost, pressed
@@ -178,6 +180,8 @@ class Supervisor:
         )  # fmt: skip
         self._zygote.fork(number, self.worker.far_ends())
         self.worker.start()
+        if self.first_request is not None:
+            self.worker.send(self.first_request)
         error = WorkerLost(f"it was not ready within {START_S:g} s")
         self._start_timer = self._loop.call_later(START_S, self.kill, error, number)
 

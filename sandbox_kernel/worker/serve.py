@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ..channel.framing import encode
+from . import startup
 from .checkpoint import CannotCopy, Copier
 from .kernel import WorkerKernel
 from .link import Link, Request, leave
@@ -244,6 +245,9 @@ class Server:
             answer = kernel.do_inspect(code, position, content.get("detail_level", 0), omitted)
         elif request.op == "is_complete":
             answer = kernel.do_is_complete(content["code"])
+        elif request.op == "startup":
+            answer = None
+            startup.run(kernel.shell, fields["files"])
         elif request.op == "comm" and fields["msg_type"] in COMM_TYPES:
             answer = kernel.shell_handlers[fields["msg_type"]](None, [b""], message)
         else:
