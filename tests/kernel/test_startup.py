@@ -40,7 +40,7 @@ def test_they_are_run_in_order_inside_the_sandbox(start: Start, profile: Path, l
     assert "30-broken.py failed" in outcome.stderr and "ZeroDivisionError" in outcome.stderr
     again = kernel.good("import inspect; print(inspect.getsource(shout))\n%who")
     assert again.stderr == "" and "return x.upper()" in again.stdout and "order" not in again.stdout
-    with pytest.raises(OSError, match="No such file|Permission denied"):
+    with pytest.raises(OSError, match=r"No such file|Permission denied"):
         raise_from(kernel.run("open(named)").reply)
     # A fresh worker runs them again.
     assert kernel.run("import os; os._exit(3)").reply["ename"] == "WorkerLost"
