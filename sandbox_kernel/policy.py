@@ -163,6 +163,8 @@ class Code(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         builtins.remove: built-in names that cells do not have. Names of several files add up.
         max_code_chars: characters of one cell; 0: no limit.
         functions_only: at top level only imports, definitions and a docstring.
+        ticks: steps of one cell's own code, the same number on every machine: statements, turns of comprehensions,
+            calls of lambdas; 0: no limit.
         dunder_attributes: "deny" refuses attributes that lead to Python's inside, such as ``__globals__`` or
             ``f_back``, in format strings too; ``__init__``, ``__name__`` and the like stay.
     """
@@ -173,6 +175,7 @@ class Code(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     builtins_remove: RefusedBuiltins = ()
     max_code_chars: CountOrNone = 0
     functions_only: bool = False
+    ticks: CountOrNone = 0
     dunder_attributes: Literal["deny", "allow"] = "allow"
 
 

@@ -35,10 +35,10 @@ ARROWS = {
     "confine": {"errors", "policy"},
     "channel": {"errors"},
     "frames": {"errors"},
-    "code_rules": {"errors", "policy"},
+    "code_rules": {"errors", "policy"},  # (the policy for its type alone: workers import the rules)
     "verify": {"errors"},
     "outputs": {"errors"},
-    "worker": {"errors", "channel", "frames"},
+    "worker": {"errors", "channel", "frames", "code_rules"},
     "session": {"errors", "launcher", "policy", "report", "confine", "channel", "frames"},
     # What a freshly started interpreter runs: it confines itself, and forks the worker's code.
     "fresh": {"confine", "worker"},

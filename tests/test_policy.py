@@ -309,6 +309,7 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("code.forbid", '["eval"]', ['["eval", "os.*"]', "[]"], []),
     ("code.builtins.remove", '["open"]', ['["input"]', "[]"], []),
     ("code.max_code_chars", "1000", ["1000", "10"], ["1001", '"none"']),
+    ("code.ticks", "1000", ["1000", "10"], ["1001", "0"]),
     ("code.functions_only", "true", ["true"], ["false"]),
     ("code.functions_only", "false", ["true", "false"], []),
     ("code.dunder_attributes", '"deny"', ['"deny"'], ['"allow"']),

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ..code_rules import CodeGate
 from ..errors import SandboxError, TimeLimit, WorkerLost
 from ..outputs.settings import Settings
 from ..policy import Policy, Resolved
@@ -54,6 +55,7 @@ class AsyncSandbox:
         self.resolved: Resolved = Policy.resolve(os.environ, overrides=asked, workspace=workspace)
         self._workspace, self._timeout = workspace, timeout
         self._recorder = Recorder(Settings(**msgspec.structs.asdict(self.resolved.policy.outputs)))
+        self._code_gate = CodeGate(self.resolved.policy.code)
         self._denials = Denials()
         self._session: Session | None = None
         self._link: StartedLink | None = None
@@ -248,7 +250,10 @@ class AsyncSandbox:
         recorder.begin(execution, emit)
         reply: dict[str, Any] = {}
         try:
-            content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False}
+            content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False,
+                       **self._code_gate.at_run_time}  # fmt: skip
+            if (refused := await self._code_gate.refusal(code, {})) is not None:
+                raise refused
             reply = await self._ask("execute", {"content": content}, timeout)
             execution.execution_count = reply["execution_count"]
             if reply["status"] == "error":

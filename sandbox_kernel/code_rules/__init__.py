@@ -7,6 +7,7 @@ They are not the wall. Python can say the same thing in more ways than any reade
 from __future__ import annotations
 
 from .check import Checker, check
+from .gate import CodeGate
 from .rules import CodeRules, Violation, refusal
 
-__all__ = ["Checker", "CodeRules", "Violation", "check", "refusal"]
+__all__ = ["Checker", "CodeGate", "CodeRules", "Violation", "check", "refusal"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 _INSTEAD = {
     "eval": "Use ast.literal_eval for values, int() or float() for numbers.",
     "exec": "Write the code itself, or a function.",
@@ -77,6 +79,14 @@ def instead_of(word: str) -> str:
             if (start == 0 or end - start > 1) and (text := _INSTEAD.get(".".join(parts[start:end]))):
                 return text
     return ""
+
+
+def refused_text(rule: str, module: str, allow: Sequence[str]) -> tuple[str, str]:
+    """What is wrong with the import of a module, and what to do instead."""
+    if rule == "code.imports.deny":
+        return f"The module {module} may not be imported here.", instead_of(module)
+    shown = ", ".join(allow[:12]) + (", ..." if len(allow) > 12 else "")
+    return f"The module {module} is not among those that may be imported here.", f"Allowed: {shown or 'none'}."
 
 
 def instead_of_attribute(name: str) -> str:

@@ -8,9 +8,9 @@ import string
 import warnings
 from collections.abc import Iterator
 
-from .advice import instead_of, instead_of_attribute, is_inner
+from .advice import instead_of, instead_of_attribute, is_inner, refused_text
 from .paths import Names, text_of
-from .patterns import covers, is_path_of, matches, parents
+from .patterns import is_path_of, matches, parents, refused_import
 from .rules import CodeRules, Violation
 
 SYNTAX = "syntax"
@@ -185,17 +185,10 @@ class _Reader:
         rules = self._rules
         if parent == "__future__":  # a word to the compiler
             return False
-        if any(covers(pattern, name) for pattern in rules.imports_deny):
-            pattern = next(pattern for pattern in rules.imports_deny if covers(pattern, name))
-            self._add(node, "code.imports.deny", f"The module {name} may not be imported here.",
-                      instead_of(pattern) or instead_of(name))  # fmt: skip
-            return False
-        allowed = any(covers(pattern, either) for pattern in rules.imports_allow for either in (name, parent) if either)
-        if not allowed:
-            shown = ", ".join(rules.imports_allow[:12]) + (", ..." if len(rules.imports_allow) > 12 else "")
-            text = f"The module {name} is not among those that may be imported here."
-            self._add(node, "code.imports.allow", text, f"Allowed: {shown or 'none'}.")
-        return allowed
+        broken = refused_import(name, parent, rules.imports_allow, rules.imports_deny)
+        if broken:
+            self._add(node, broken, *refused_text(broken, name, rules.imports_allow))
+        return broken is None
 
     def _from(self, node: ast.ImportFrom) -> None:
         module = node.module or ""

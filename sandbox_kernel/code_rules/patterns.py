@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
 
@@ -39,3 +40,19 @@ def is_path_of(pattern: str, path: str) -> bool:
         if any(matches(pattern, ".".join(parts[start:])) for start in starts):
             return True
     return False
+
+
+def refused_import(name: str, parent: str, allow: Sequence[str], deny: Sequence[str]) -> str | None:
+    """The rule that refuses to import a module, None when it may be imported.
+
+    Args:
+        name: of the module. With `parent` it may also be a plain name inside the module `parent`.
+        parent: "" where the whole name is a module's.
+        allow: patterns of ``imports.allow``.
+        deny: patterns of ``imports.deny``.
+    """
+    if any(covers(pattern, name) for pattern in deny):
+        return "code.imports.deny"
+    if any(covers(pattern, either) for pattern in allow for either in (name, parent) if either):
+        return None
+    return "code.imports.allow"

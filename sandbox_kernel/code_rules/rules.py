@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import PolicyRefusal
-from ..policy import Code
+
+if TYPE_CHECKING:
+    from ..policy import Code
 
 SHOWN = 5
 _WORD = re.compile(r"[\w*]+(\.[\w*]+)*")

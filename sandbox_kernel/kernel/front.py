@@ -20,6 +20,7 @@ from IPython.core import release
 from zmq.eventloop.zmqstream import ZMQStream
 
 from ..channel.schema import InputRequest
+from ..code_rules import CodeGate
 from ..errors import SandboxError
 from ..outputs.gate import Gate
 from ..outputs.settings import Settings
@@ -28,7 +29,6 @@ from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell, startup
 from .answers import Answers
-from .code_gate import CodeGate
 from .commands import Commands, output_hint, words_of
 from .history import History
 from .publisher import Publisher
@@ -196,6 +196,7 @@ class SandboxedKernel(Answers):
         content = {
             "code": code if words is None else "pass", "silent": silent, "store_history": store_history,
             "user_expressions": user_expressions or {}, "allow_stdin": allow_stdin,
+            **self.code_gate.at_run_time,
         }  # fmt: skip
         reply, error = await self._run_cell(content, cell_meta or {})
         denials = self.denials.take()

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from ..channel.framing import encode
 from . import startup
 from .checkpoint import CannotCopy, Copier
+from .guard_rails import guard
 from .kernel import WorkerKernel
 from .link import Link, Request, leave
 from .session import clip_count, clip_error, packets_of
@@ -227,6 +228,8 @@ class Server:
         if request.op == "execute":
             silent = bool(content.get("silent", False))
             metadata = message["metadata"]
+            if content.get("code_rules"):
+                guard(kernel.shell, content["code_rules"])
             answer = kernel.do_execute(
                 content["code"],
                 silent,

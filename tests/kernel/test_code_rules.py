@@ -46,3 +46,53 @@ def test_what_breaks_no_rule_runs_as_ever(start: Start) -> None:
 
 def test_off_by_default(start: Start) -> None:
     assert start("auto").good("import ctypes; print(eval('1'))").stdout == "1\n"
+
+
+WATCHED = """
+[code]
+imports.deny = ["ctypes", "decimal"]
+builtins.remove = ["open"]
+ticks = 20_000
+"""
+HIDDEN = "name = 'deci' + 'mal'\nimport importlib as i\nload = getattr(i, str('import_module'))\n"
+
+
+def test_what_is_computed_is_caught_while_the_cell_runs(start: Start) -> None:
+    kernel = start("auto", policy=WATCHED)
+    kernel.good("x = 1")
+    outcome = kernel.run(f"{HIDDEN}load(name)")
+    assert outcome.reply["ename"] == "PolicyRefusal" and "decimal may not be imported" in outcome.reply["evalue"]
+    assert "guard_rails" not in "".join(outcome.reply["traceback"]), "none of our own frames"
+    assert kernel.good(f"{HIDDEN}try:\n    load(name)\nexcept ImportError:\n    print('without')").stdout == "without\n"
+    assert "PolicyRefusal" in kernel.run("exec('import dec' + str('imal'))").reply["ename"]
+    removed = kernel.run("vars()['__builtins__']['op' + str('en')]('x')").reply
+    assert removed["ename"] == "PolicyRefusal" and "The built-in open does not exist here" in removed["evalue"]
+    assert kernel.good("print(x)").stdout == "1\n"
+
+
+def test_libraries_import_and_open_what_they_need(start: Start) -> None:
+    kernel = start("auto", policy=WATCHED)
+    kernel.good("import numpy, json, tempfile, pathlib")  # numpy imports ctypes
+    kernel.good("import fractions; fractions.Fraction(1, 3)")  # fractions imports decimal
+    kernel.good("pathlib.Path('made.txt').write_text('x'); print(pathlib.Path('made.txt').read_text())")
+    assert kernel.good("display(1); get_ipython(); [1][0]").of("execute_result")
+
+
+def test_steps_are_bounded_and_the_variables_kept(start: Start) -> None:
+    kernel = start("auto", policy=WATCHED)
+    kernel.good("x = 1\nfor i in range(19_990): pass")
+    for endless in ("while True: pass", "[0 for _ in iter(int, 1)]", "f = lambda: f() or f()\nf()",
+                    "while True:\n    try:\n        x = 2\n    except BaseException:\n        x = 3"):
+        outcome = kernel.run(endless)
+        assert outcome.reply["ename"] in ("TickLimit", "RecursionError"), endless
+    assert "more than 20,000 steps" in kernel.run("for i in range(20_000): pass").reply["evalue"]
+    assert "guard_rails" not in "".join(outcome.reply["traceback"])
+    shown = kernel.good("print(x in (2, 3), sum(range(10 ** 6)))").stdout
+    assert shown == "True 499999500000\n", "libraries count nothing"
+
+
+def test_the_same_number_of_steps_each_time(start: Start) -> None:
+    kernel = start("auto", policy="[code]\nticks = 1_000\n")
+    for _ in range(3):
+        kernel.good("for i in range(999): pass")
+        assert kernel.run("for i in range(1_000): pass").reply["ename"] == "TickLimit"

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from ..code_rules import Checker, CodeRules, Violation, refusal
-from ..code_rules.cells import plain_python
-from ..code_rules.check import SYNTAX
 from ..errors import PolicyRefusal
-from ..policy import Code
+from .cells import plain_python
+from .check import SYNTAX, Checker
+from .rules import CodeRules, Violation, refusal
+
+if TYPE_CHECKING:
+    from ..policy import Code
 
 
 class CodeGate:
-    """Checks the cells of one kernel. What it refuses the worker never sees."""
+    """Checks the cells of one session. What it refuses the worker never sees.
+
+    Attributes:
+        at_run_time: what the worker is to watch over while a cell runs, as a field of its request; empty without rules.
+    """
 
     def __init__(self, code: Code) -> None:
-        self._checker = Checker(CodeRules.from_policy(code))
+        rules = CodeRules.from_policy(code)
+        self._checker = Checker(rules)
+        watched: dict[str, Any] = {}
+        if rules.restricts_imports:
+            watched.update(imports_allow=rules.imports_allow, imports_deny=rules.imports_deny)
+        if rules.builtins_remove:
+            watched["builtins_remove"] = rules.builtins_remove
+        if code.ticks:
+            watched["ticks"] = code.ticks
+        self.at_run_time = {"code_rules": watched} if watched else {}
 
     async def refusal(self, code: str, expressions: object) -> PolicyRefusal | None:
         """Why a cell, or an expression that its client asks for with it, may not run; None when it may.
