@@ -8,9 +8,7 @@ import importlib
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any, NoReturn, TextIO
 
 from ..channel.framing import encode
@@ -20,6 +18,7 @@ from .questions import Questions
 from .serve import Server, greeting, ignore
 from .session import ChannelSession
 from .streams import OutStream
+from .subshells import Subshells
 from .wakeup import Wakeup
 
 _prepared: tuple[WorkerKernel, ChannelSession, OutStream, OutStream] | None = None
@@ -85,11 +84,11 @@ def run(channel_fd: int, worker: int) -> NoReturn:
     wakeup = Wakeup()
     kernel.io_loop = SignalSafeLoop(asyncio_loop=loop, make_current=False)
     kernel.questions = Questions(link, wakeup)
-    # An awaiting cell asks which thread is the shell's; to have this attribute is all that it takes.
-    kernel.shell_channel_thread = SimpleNamespace(parent_thread=threading.main_thread(), manager=None)
+    server = Server(kernel, link, loop, wakeup, reattach=attach)
+    Subshells(server, link)
 
     link.send(encode(greeting(kernel.shell)))
-    Server(kernel, link, loop, wakeup, reattach=attach).run()
+    server.run()
 
 
 def _pipe_text(descriptor: int) -> TextIO:

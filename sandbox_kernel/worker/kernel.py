@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
+import contextvars
+import getpass
 import logging
 import os
 import signal
@@ -24,8 +27,9 @@ from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from tornado.platform.asyncio import AsyncIOLoop
 
-from . import commands
+from . import commands, per_shell
 from .history import HistoryManager
+from .per_shell import Payloads, PerShell, current_shell
 from .questions import Questions
 from .session import ChannelSession, request_id
 from .streams import OutStream
@@ -62,11 +66,29 @@ class WorkerKernel(IPythonKernel):
     """What differs from stock: where questions go, and how an awaiting cell is interrupted."""
 
     questions: Questions | None = None
+    _asking_shells: set[str] = set()  # noqa: RUF012 - there is one kernel
+    _shell_context: Any = PerShell(contextvars.copy_context)
+    _allow_stdin: Any = PerShell(lambda: False)
 
-    @property
-    def _supports_kernel_subshells(self) -> bool:
-        # Stock says yes when there is a `shell_channel_thread`, which awaiting cells need here too.
-        return False
+    def _forward_input(self, allow_stdin: bool = False) -> None:
+        # Stock saves and restores ``input`` with each cell. Cells of two shells that overlap would save each other's.
+        self._allow_stdin = allow_stdin
+        self._asking_shells.add(current_shell())
+        self._replace_input()
+
+    def _replace_input(self) -> None:
+        present, getpass_present = builtins.input, getpass.getpass
+        if present != self.raw_input:
+            self._sys_raw_input, builtins.input = present, self.raw_input
+        if getpass_present != self.getpass:
+            self._save_getpass, getpass.getpass = getpass_present, self.getpass
+
+    def _restore_input(self) -> None:
+        self._asking_shells.discard(current_shell())
+        if not self._asking_shells:
+            builtins.input, getpass.getpass = self._sys_raw_input, self._save_getpass
+        if self._asking_shells:  # a cell began meanwhile
+            self._replace_input()
 
     def _input_request(self, prompt: Any, ident: Any, parent: Any, password: bool = False) -> str:
         # pdb and friends write their prompt's text first.
@@ -76,6 +98,19 @@ class WorkerKernel(IPythonKernel):
             sys.stderr.flush()
         assert self.questions is not None  # noqa: S101 - set before the first cell
         return self.questions.ask(request_id((parent or {}).get("header")), str(prompt), password)
+
+    @contextmanager
+    def _dummy_context_manager(self, *args: Any) -> Iterator[None]:
+        """While a cell of a subshell awaits: what to cancel for an interrupt."""
+        subshell = self.shell_channel_thread.manager.current()
+        if subshell is None:
+            yield
+            return
+        subshell.awaiting = args[0]
+        try:
+            yield
+        finally:
+            subshell.awaiting = None
 
     @contextmanager
     def _cancel_on_sigint(self, future: asyncio.Future[Any]) -> Iterator[None]:
@@ -144,6 +179,7 @@ def _sandbox_magic(line: str) -> None:
 def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     """The kernel with its shell, not attached to a channel yet. Starts no thread and no loop."""
     _without_debugger()
+    per_shell.install()
     os.environ.setdefault("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     # Figures as data: plotly's own choice adds megabytes of script, of which the output gate lets none pass.
     os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
@@ -169,5 +205,6 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     )
     app.kernel, app.shell = kernel, kernel.shell
     cast(Any, kernel.shell).register_magic_function(_sandbox_magic, "line", "sandbox")
+    cast(Any, kernel.shell).payload_manager = Payloads(parent=kernel.shell)
     cast(Any, kernel.shell).configurables.append(app)
     return kernel, session, *streams

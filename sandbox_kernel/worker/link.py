@@ -42,6 +42,7 @@ class Request:
 
     Attributes:
         fds: descriptors that came with it; whoever serves it owns them.
+        owner: the shell that serves it, see `claim`.
         task: that serves it, once there is one.
         begun: the task runs; no second one may.
         replied: the reply is out, and nothing more is to be done.
@@ -55,14 +56,26 @@ class Request:
     task: asyncio.Task[None] | None = None
     begun: bool = False
     replied: bool = False
+    owner: dict[str, str] = field(default_factory=dict)
+
+    def claim(self, shell: str) -> bool:
+        """Whether this shell is the one that serves the request: the first to ask is (one call into C decides)."""
+        return self.owner.setdefault("shell", shell) == shell
 
 
 @dataclass(slots=True)
 class Waiter:
-    """Somebody in ``input()``: `answer` is filled when it has come, and a byte is written to `wake`."""
+    """Somebody in ``input()``: `answer` is filled when it has come, and a byte is written to `wake`.
+
+    Attributes:
+        thread: that waits.
+        interrupted: it waits no longer.
+    """
 
     wake: int
     answer: dict[str, Any] | None = None
+    thread: int = field(default_factory=threading.get_ident)
+    interrupted: bool = False
 
 
 @dataclass(slots=True)
@@ -85,11 +98,13 @@ class Link:
         pid: of the worker; a process with another pid is a fork and must not touch the socket.
         waiters: by serial number, who waits for an answer of the person.
         notify: called, from any thread, before requests are taken in.
+        aside: takes a request that is not for the main shell alone, and says so; called from any thread.
     """
 
     def __init__(self, descriptor: int) -> None:
         self.waiters: dict[int, Waiter] = {}
         self.notify: Callable[[], None] = lambda: None
+        self.aside: Callable[[Request], bool] = lambda _request: False
         self._number = descriptor
         self._attach(descriptor)
         self._send_holding_gil = ctypes.PyDLL(None).send
@@ -240,7 +255,8 @@ class Link:
         # After an exception between this and the popleft() above, the same packet is read again.
         if request.id and request.id == self._inbox.last_id:
             return
-        self._inbox.requests.append(request)
+        if not self.aside(request):
+            self._inbox.requests.append(request)
         self._inbox.last_id = request.id
 
     @property

@@ -39,7 +39,7 @@ class Questions:
 
         Raises:
             EOFError: the answer is a lone Ctrl-D.
-            KeyboardInterrupt: interrupted while waiting (main thread only).
+            KeyboardInterrupt: interrupted while waiting.
             StdinNotImplementedError: the front cannot ask, or this is a forked child, which has no channel.
         """
         if os.getpid() != self._link.pid:
@@ -83,6 +83,8 @@ class Questions:
             poller.register(self._wakeup.fileno(), select.POLLIN)
         while waiter.answer is None:
             poller.poll()
+            if waiter.interrupted:
+                raise KeyboardInterrupt("Interrupted by user")
             if interrupts is not None:
                 self._wakeup.drain()
                 interrupts.deliver()

@@ -22,6 +22,7 @@ from .checkpoint import CannotCopy, Copier
 from .guard_rails import guard
 from .kernel import WorkerKernel
 from .link import Link, Request, leave
+from .per_shell import MAIN
 from .session import clip_count, clip_error, packets_of
 from .wakeup import Bell, Wakeup
 
@@ -61,6 +62,23 @@ class Server:
         self._message: dict[str, Any] = {}
         self._bell = Bell()
         self._copier = Copier(link, loop, wakeup, self._bell, reattach=reattach, wake=self._wake)
+        self.deaf = False  # what another shell has offered was not taken in time
+
+    @property
+    def kernel(self) -> Any:
+        """The kernel that runs the cells."""
+        return self._kernel
+
+    @property
+    def active_id(self) -> str:
+        """The request that the main shell serves; "" when there is none."""
+        active = self._active
+        return "" if active is None or active.replied else active.id
+
+    @property
+    def busy(self) -> bool:
+        """Whether the main shell serves a request."""
+        return bool(self.active_id)
 
     def run(self) -> NoReturn:
         """Serves until the channel ends. Nothing that is raised in the loop ends it."""
@@ -104,6 +122,7 @@ class Server:
 
     def _attend(self) -> None:
         """Starts what can be started. Can be broken off anywhere and done again from the beginning."""
+        self.deaf = False
         self._start()
         self._bell.hush()
         self._start()  # what another thread took in before the bell was hushed
@@ -111,12 +130,12 @@ class Server:
     def _start(self) -> None:
         self._link.sort()
         queue = self._link.requests
-        while queue and queue[0].replied:
+        while queue and (queue[0].replied or not queue[0].claim(MAIN)):
             queue.popleft()
         for request in tuple(queue):
             if request.op == "shutdown":
                 self._shut_down(request)
-            if request.replied:
+            if request.replied or (request.op == "comm" and not request.claim(MAIN)):
                 continue
             if self._active is None or self._active.replied:
                 self._active = request
@@ -215,6 +234,30 @@ class Server:
                     self._flush()
                 self._reply(request, content or self._failure(request, RuntimeError("there is no answer")))
 
+    async def respond(self, request: Request, before_reply: Callable[[], None]) -> None:
+        """Serves a request on the thread of another shell, where no signal arrives.
+
+        Args:
+            before_reply: called once the request's code has ended.
+        """
+        content: dict[str, Any] | None = None
+        try:
+            content = await self._answer(request)
+        except BaseException as error:
+            content = self._failure(request, error)
+        while not request.replied:
+            with suppress(BaseException):
+                before_reply()
+                if os.getpid() != self._link.pid:
+                    self._end_fork(content)
+                if request.op == "execute":
+                    self._flush()
+                self._reply(request, content or self._failure(request, RuntimeError("there is no answer")))
+
+    def refuse(self, request: Request, error: Exception) -> None:
+        """Answers without running anything, from any thread."""
+        self._reply(request, self._failure(request, error, publish=False))
+
     # -- answers
 
     async def _answer(self, request: Request) -> dict[str, Any]:
@@ -278,7 +321,7 @@ class Server:
     def _set_parent(self, message: dict[str, Any]) -> None:
         self._kernel.set_parent([b""], message, channel="shell")
 
-    def _failure(self, request: Request, error: BaseException) -> dict[str, Any]:
+    def _failure(self, request: Request, error: BaseException, *, publish: bool = True) -> dict[str, Any]:
         """The answer when there is none: an error for a cell, nothing found for the small requests."""
         if request.op == "complete":
             position = (request.fields.get("content") or {}).get("cursor_pos") or 0
@@ -293,8 +336,9 @@ class Server:
         name, value = type(error).__name__, str(error)
         lines = [f"{name}: {value}" if value else name]
         facts: dict[str, Any] = {"ename": name, "evalue": value, "traceback": lines}
-        with suppress(Exception):
-            self._kernel.send_response(self._kernel.iopub_socket, "error", dict(facts))
+        if publish:
+            with suppress(Exception):
+                self._kernel.send_response(self._kernel.iopub_socket, "error", dict(facts))
         count = (self._kernel.execution_count or 1) - 1
         facts.update(execution_count=max(count, 0), user_expressions={}, payload=[])
         return {"status": "error", **facts}

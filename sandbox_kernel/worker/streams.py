@@ -17,6 +17,7 @@ from ipykernel import iostream
 
 from ..channel.framing import SURROGATES, dumps, split
 from .link import Link
+from .per_shell import PerShell
 from .session import ChannelSession, request_id, write_raw
 
 PIECE_CHARS = 4 * 1024 * 1024  # at most 24 MiB of JSON, below the bound of a frame
@@ -31,6 +32,7 @@ class OutStream(iostream.OutStream):
 
     errors = "backslashreplace"
     _link: Link | None = None
+    _parent_header_global: Any = PerShell(dict)
 
     def __init__(self, name: str, descriptor: int, session: ChannelSession) -> None:
         # The base class's own __init__ starts threads and redirects descriptors.
@@ -43,7 +45,7 @@ class OutStream(iostream.OutStream):
         self._local = threading.local()
         self._parent_header: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("parent_header")
         self._parent_header.set({})
-        self._parent_header_global: dict[str, Any] = {}
+        self._parent_header_global = {}
         self._prefix = ("", b"")
         self._unfinished = ""
 

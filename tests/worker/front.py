@@ -171,6 +171,7 @@ class Front:
     def begin(self, code: str, **content: Any) -> str:
         """Sends an execute request and returns its id."""
         metadata = content.pop("metadata", {"cellId": "cell"})
+        shell = {"shell": content.pop("shell")} if "shell" in content else {}
         content = {
             "silent": False,
             "store_history": True,
@@ -178,14 +179,15 @@ class Front:
             "allow_stdin": True,
             **content,
         }
-        return self.ask("execute", "execute_request", metadata=metadata, content={"code": code, **content})
+        fields = {"metadata": metadata, "content": {"code": code, **content}}
+        return self.ask("execute", "execute_request", **fields, **shell)
 
     def ask(self, op: str, msg_type: str = "", buffers: tuple[bytes, ...] = (), **fields: Any) -> str:
         self.serial += 1
         name = f"msg-{self.serial}"
         header = {
             "msg_id": name, "msg_type": msg_type, "session": "s", "username": "u", "version": "5.3",
-            "date": "2026-01-02T03:04:05.678901Z",
+            "date": "2026-01-02T03:04:05.678901Z", **({"subshell_id": fields["shell"]} if "shell" in fields else {}),
         }  # fmt: skip
         self.send({"op": op, "id": name, "header": header, "msg_type": msg_type, **fields}, buffers)
         return name
@@ -230,6 +232,11 @@ class Front:
 
     def interrupt(self) -> None:
         os.kill(self.pid, signal.SIGINT)
+
+    def open_subshells(self, *names: str) -> None:
+        """As the front does: also while the main thread runs a cell."""
+        self.send({"op": "subshells", "ids": list(names)})
+        os.kill(self.pid, signal.SIGURG)
 
     def started(self, code: str, **content: Any) -> str:
         """Begins a cell and waits until it runs."""
