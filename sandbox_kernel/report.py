@@ -9,6 +9,9 @@ from typing import Any
 
 from .errors import size_text
 
+# Why a worker ended, for the other cells that ran in it; the error's name is put in.
+BYSTANDER = "it was ended because of another cell, which ran at the same time ({})"
+
 
 def describe_exit(status: int) -> str:
     """Why a worker ended, in words, out of its wait status (see waitpid(2))."""

@@ -130,7 +130,7 @@ class Zygote:
                 pid = self._workers.get(number)
                 if pid is not None:
                     _signal(pid, request["signal"], group=request["group"])
-                    self.send({"event": "signalled", "worker": number})
+                    self.send({"event": "signalled", "worker": number, "signal": request["signal"]})
             case "adopt":
                 self._adopt(number, request["pid"], request["of"])
             case "wake":

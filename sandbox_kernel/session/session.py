@@ -15,12 +15,12 @@ from ..channel import schema
 from ..channel.framing import FrameTooLarge
 from ..confine.launch import ZygoteLink as Zygote
 from ..confine.plan import Plan
-from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
+from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError, WorkerLost
 from ..policy import Policy
 from .checkpoints import Checkpoints
-from .clock import Clock
 from .limits import short_error, short_reply
-from .output import Output
+from .link import WorkerLink
+from .run import Run, Runs
 from .sink import Sink
 from .supervisor import Interrupted, Supervisor, quiet
 from .watchdog import Watchdog
@@ -29,14 +29,15 @@ __all__ = ["Interrupted", "Plan", "Session", "Sink", "Zygote"]
 
 _REMEMBERED = 1000
 _STARTUP = "startup"
+_REPEATS = 10  # of one reply: what an exception in the worker, between sending and noting it, may cause
 # Requests that limits hold for, one at a time: they run code of the cells, or the worker may say that they do.
 CELLS = frozenset({"execute"})
 _STIRRING = CELLS | {"comm"}  # what may change the variables
 
 
 class _Pending:
-    def __init__(self, op: str, future: asyncio.Future[dict[str, Any]]) -> None:
-        self.op, self.future = op, future
+    def __init__(self, op: str, future: asyncio.Future[dict[str, Any]], shell: str = "") -> None:
+        self.op, self.future, self.shell = op, future, shell
 
 
 class Session:
@@ -53,7 +54,8 @@ class Session:
         execution_count: the number that the next cell will have.
         turn: grows by one with each cell; says which one somebody wants to interrupt.
         watchdog: what the sandbox uses.
-        output: what of the cells' output is shown.
+        output: what of the output of the main shell's cells is shown.
+        clock: of the main shell's cell.
     """
 
     def __init__(
@@ -70,18 +72,16 @@ class Session:
             ask=lambda number, fds: self.request("checkpoint", f"checkpoint-{number}", {}, fds=fds),
             made=lambda copy, pid: self.watchdog.copied(copy.pid, pid),
         )  # fmt: skip
-        self.watchdog = Watchdog(policy.limits, on_breach=self._breach, relieve=self.checkpoints.relieve)
-        self.output = Output(policy.limits, sink, record=record)
+        self.watchdog = Watchdog(policy.limits, on_breach=self._over, relieve=self.checkpoints.relieve)
+        self._runs = Runs(policy.limits, self.supervisor, sink, record)
+        self.output, self.clock = self._runs.main.output, self._runs.main.clock
+        self._subshells: list[str] = []
+        self._introduced: object = self  # the worker that knows of the subshells
         self._workspace = workspace
         self._sink = sink
-        self._limit: LimitReached | None = None  # that is ending the running cell
-        self._limit_timer: asyncio.TimerHandle | None = None
-        self.clock = Clock()
-        self._error_shown: tuple[object, object] | None = None
         self._untold: SandboxError | None = None  # a loss that no cell was there to report
         self._pending: dict[str, _Pending] = {}
-        self._finished: OrderedDict[str, None] = OrderedDict()
-        self._executing = ""
+        self._finished: OrderedDict[str, int] = OrderedDict()
         self._last_executed = ""
         self.turn = 0
         self._interrupts = 0
@@ -105,20 +105,39 @@ class Session:
 
     @property
     def executing(self) -> bool:
-        """Whether a cell runs."""
+        """Whether a cell runs on the main shell."""
         return bool(self._executing)
+
+    @property
+    def _executing(self) -> str:
+        return self._runs.main.id
+
+    def set_subshells(self, names: Sequence[str]) -> None:
+        """From now on the worker, and each that comes after it, has these subshells."""
+        self._subshells, worker = list(names), self.supervisor.worker
+        if worker is not None and self.supervisor.ready:
+            self._introduced = None
+            self._introduce(worker)
+
+    def _introduce(self, worker: WorkerLink) -> None:
+        """Name the subshells to a worker that does not know of them."""
+        if self._introduced is None or (self._introduced is not worker and self._subshells):
+            worker.send({"op": "subshells", "ids": self._subshells})
+            self.supervisor.urge()
+        self._introduced = worker
 
     # ------------------------------------------------------------ requests
 
     async def request(
         self, op: str, request_id: str, fields: Mapping[str, Any], buffers: Sequence[bytes | memoryview] = (), *,
-        fds: Sequence[int] = (), time_s: float = 0.0,
+        fds: Sequence[int] = (), time_s: float = 0.0, shell: str = "",
     ) -> dict[str, Any]:  # fmt: skip
         """Send one request and wait for its reply.
 
         Args:
             fds: descriptors that go with it; the caller closes them afterwards.
             time_s: what it may take, besides the limit of the policy; 0: no further limit.
+            shell: one of the subshells; "" for the main shell.
 
         Returns:
             the reply's content with known fields only (see `schema.check_reply`).
@@ -128,51 +147,55 @@ class Session:
             RequestTooLarge: it cannot be sent.
             SandboxError: no sandbox, or the worker was lost before it replied.
         """
-        cell = op in CELLS
+        cell, main = op in CELLS, op in CELLS and not shell
         if cell:
             await self.checkpoints.hurry()
         if op in _STIRRING:
             self.checkpoints.began()
-        if cell:
+        run = self._runs.begin(request_id, shell, cell=cell) if cell or shell else None
+        if main:
             self.turn += 1
-            self._executing = self._last_executed = request_id
+            self._last_executed = request_id
             self._interrupts = 0
-            self._limit = self._error_shown = None
-            self.output.begin(request_id)
         try:
-            worker = await self.supervisor.get_worker(stoppable=cell)
+            worker = await self.supervisor.get_worker(stoppable=main)
+            self._introduce(worker)
             future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-            self._pending[request_id] = _Pending(op, future)
-            if op == "execute":
+            self._pending[request_id] = _Pending(op, future, shell)
+            if op == "execute" and main:
                 self.supervisor.counting = bool(fields.get("content", {}).get("store_history", True))
                 self._tell_loss(request_id, fields)
+            where = {"shell": shell} if shell else {}
             try:
-                worker.send({"op": op, "id": request_id, **fields}, buffers, fds)
+                worker.send({"op": op, "id": request_id, **where, **fields}, buffers, fds)
             except FrameTooLarge as error:
                 raise RequestTooLarge(str(error)) from error
+            if run is not None:
+                run.start_clock(self._loop, time_s)
             if cell:
-                self._start_clocks(time_s)
+                self.watchdog.cell_began(request_id)
             content = await future
-            limit = (self._limit or self.watchdog.last_look()) if cell else None
-            if limit is not None and not self._ended_before(content):
+            limit = run.limit if run is not None else None
+            limit = limit or (self.watchdog.last_look() if cell else None)
+            if limit is not None and run is not None and not run.ended_before(content):
                 raise limit
             return content
         except SandboxError as error:
-            if cell and error.state in ("lost", "restored"):
+            if main and error.state in ("lost", "restored"):
                 self._untold = None  # this error tells it
             raise
         finally:
             self._pending.pop(request_id, None)
-            self._finished[request_id] = None
+            self._finished[request_id] = 0
             while len(self._finished) > _REMEMBERED:
                 self._finished.popitem(last=False)
-            if cell and self._executing == request_id:
-                self._executing = ""
-                self._limit, self.supervisor.counting = None, False
-                self.output.end()
-                self.watchdog.cell_ended()
-                self._disarm()
-            elif not self._busy:
+            if run is not None and run.id == request_id:
+                self._runs.end(run)
+            if cell:
+                self.watchdog.cell_ended(request_id)
+            if main:
+                self.supervisor.counting = False
+            if main or not self._busy:
                 self._interrupts = 0
                 self._disarm()
             if op in _STIRRING and not any(p.op in _STIRRING for p in self._pending.values()):
@@ -195,13 +218,19 @@ class Session:
 
         The first interrupt is SIGINT for the worker and the children of its cell. After a second one the cell has
         `limits.interrupt_grace` seconds; then its process is replaced. The same for a completion or the callback of a
-        widget, which run code of the cells, too.
+        widget, which run code of the cells, too. Subshells are spared (JEP 91), unless nothing runs on the main shell
+        and it is the second interrupt.
         """
         if not self._busy or turn not in (None, self.turn):
             return
         self._interrupts += 1
-        self.output.hurry()
-        self.supervisor.interrupt()
+        if self._executing or not all(pending.shell for pending in self._pending.values()):
+            self.output.hurry()
+            self.supervisor.interrupt()
+        elif self._interrupts >= 2:
+            for run in self._runs.beside.values():
+                run.output.hurry()
+                self._runs.interrupt(run)
         if self._interrupts >= 2 and self._escalation is None and self.supervisor.ready:
             self._escalation = self._loop.call_later(self.policy.limits.interrupt_grace, self._escalate)
 
@@ -213,16 +242,15 @@ class Session:
         self._escalation = None
         if self._busy:
             grace = self.policy.limits.interrupt_grace
+            self._runs.culprit = self._runs.main if self._executing else None
             self.supervisor.kill(
                 WorkerLost(f"the cell went on for {grace:g} s after a second interrupt, so it was ended")
             )
 
     def _disarm(self) -> None:
-        self.clock.stop()
-        for timer in (self._escalation, self._limit_timer):
-            if timer is not None:
-                timer.cancel()
-        self._escalation = self._limit_timer = None
+        if self._escalation is not None:
+            self._escalation.cancel()
+            self._escalation = None
 
     # ------------------------------------------------------------ limits
 
@@ -238,39 +266,8 @@ class Session:
             self._loop, ready["pid"], folders=folders, uid=details.get("uid", -1), memory_folders=memory_folders
         )
 
-    def _start_clocks(self, time_s: float) -> None:
-        allowed, rule = self.policy.limits.cell_time, "limits.cell_time"
-        if time_s and (not allowed or time_s < allowed):
-            allowed, rule = time_s, "timeout"
-        if allowed:
-            self.clock.start(self._loop, allowed, lambda: self._breach(TimeLimit(allowed, allowed, rule=rule), True))
-        self.watchdog.cell_began()
-
-    def _breach(self, error: LimitReached, gently: bool) -> None:
-        """End the cell because of a limit: by an interrupt and, after a grace time, by replacing its process.
-
-        Args:
-            gently: begin with the interrupt; else the process is killed at once.
-        """
-        if not gently or not (self._executing and self.supervisor.ready):
-            error.lose()
-            self._limit = error if self._executing else None
-            self.supervisor.kill(error)
-        elif self._limit is None:
-            self._limit = error
-            self.output.hurry()
-            self.supervisor.interrupt()
-            self._limit_timer = self._loop.call_later(self.policy.limits.interrupt_grace, self._end_hard, error)
-
-    def _end_hard(self, error: LimitReached) -> None:
-        self._limit_timer = None
-        if self._executing and self._limit is error:
-            error.lose(self.policy.limits.interrupt_grace)
-            self.supervisor.kill(error)
-
-    def _ended_before(self, content: Mapping[str, Any]) -> bool:
-        """Whether the cell had failed by itself when the limit came: its error is already shown."""
-        return (content.get("ename"), content.get("evalue")) == self._error_shown
+    def _over(self, error: LimitReached, gently: bool) -> None:
+        self._runs.over(error, self.watchdog.culprits, gently=gently)
 
     def _tell_loss(self, request_id: str, fields: Mapping[str, Any]) -> None:
         """Say at the beginning of a cell that the variables were lost since the last one."""
@@ -281,13 +278,17 @@ class Session:
 
     def _pressed(self) -> bool:
         # A worker that goes beyond its pace is made to wait. Between cells, while somebody waits for a reply, it may
-        # not: the reply stands behind what it writes.
-        return self._sink.pressed() or ((bool(self._executing) or not self._pending) and self.output.must_wait())
+        # not: the reply stands behind what it writes. (For that of a comm message nobody waits.)
+        cells = self._runs.cells()
+        paced = bool(cells) or all(pending.op == "comm" for pending in self._pending.values())
+        return self._sink.pressed() or (
+            paced and any(run.output.must_wait() for run in cells or [self._runs.main])
+        )
 
     # ------------------------------------------------------------ news from the worker
 
     def _raw(self, name: str, text: str) -> None:
-        self._text(self._executing or self._last_executed, name, text, len(text))
+        self._text(self._runs.charged(self._executing).id or self._last_executed, name, text, len(text))
 
     def _message(self, message: schema.Message, buffers: list[memoryview], size: int) -> None:
         if isinstance(message, schema.Stream):
@@ -298,54 +299,61 @@ class Session:
             self._reply(message, size)
         elif isinstance(message, schema.InputRequest) and message.parent in self._pending:
             # (For a cell that is over there is nobody to ask.)
-            self.output.charge(size)
+            self._runs.charged(message.parent).output.charge(size)
             self._sink.ask(message)
 
     def _text(self, parent: str, name: str, text: str, size: int) -> None:
-        self.output.text(parent, name, text, size)
-        self._judge_output()
+        run = self._runs.charged(parent)
+        run.output.text(parent, name, text, size)
+        self._judge_output(run)
 
-    def _judge_output(self) -> None:
-        error = self.output.excess() if self._executing and self._limit is None else None
+    def _judge_output(self, run: Run) -> None:
+        error = run.output.excess() if run.id and run.limit is None else None
         if error is not None:
-            self._breach(error, True)
+            self._runs.over(error, (run.id,), gently=True)
 
     def _publish(self, message: schema.Publish, buffers: list[memoryview], size: int) -> None:
         copies = [bytes(b) for b in buffers]
-        if message.msg_type != "error" or message.parent != self._executing or self._error_shown is not None:
-            self.output.message(message, copies, size)
-            self._judge_output()
+        run = self._runs.charged(message.parent)
+        if message.msg_type != "error" or message.parent != run.id or run.error_shown is not None:
+            run.output.message(message, copies, size)
+            self._judge_output(run)
             return
         # The cell's last word.
-        if self._limit is not None:
+        if run.limit is not None:
             return  # the KeyboardInterrupt that the limit caused; the limit's own error is told instead
-        self.output.release()
-        if size > self.output.room():
+        run.output.release()
+        if size > run.output.room():
             message.content = short_error(message.content)
-        self._error_shown = (message.content.get("ename"), message.content.get("evalue"))
+        run.error_shown = (message.content.get("ename"), message.content.get("evalue"))
         self._sink.publish(message, copies)
 
     def _reply(self, message: schema.Reply, size: int) -> None:
         pending = self._pending.get(message.id)
-        if pending is None:
-            if message.id in self._finished or message.id == _STARTUP:
+        if pending is None or pending.future.done():
+            known = pending is not None or message.id == _STARTUP
+            repeats = self._finished.get(message.id, 0 if known else _REPEATS)
+            if repeats < _REPEATS:
+                self._finished[message.id] = repeats + 1
                 return  # sent twice: an exception hit the worker between sending and noting it
-            raise ProtocolError("a reply to a request that was never made")
+            raise ProtocolError("a reply to a request that was never made, or that was answered long ago")
         content = schema.check_reply(pending.op, message.content)
         self.supervisor.execution_count = message.execution_count
         if pending.op == "execute":
             if self.supervisor.worker is not None:
                 self.supervisor.worker.drain_pipes()
-            content = short_reply(content, size, self.output.room(), self.output.rule)
-            self.output.release()
+            output = self._runs.charged(message.id).output
+            content = short_reply(content, size, output.room(), output.rule)
+            output.release()
         self._sink.flush()
-        if not pending.future.done():
-            pending.future.set_result(content)
+        pending.future.set_result(content)
 
     def _lost(self, error: SandboxError) -> None:
         self._disarm()
-        if self._executing:
-            self.output.release()
+        for run in self._runs.running():
+            run.disarm()
+            if run.cell:
+                run.output.release()
         self._sink.flush()
         if error.state == "lost" and self.checkpoints.reason:
             error.data["why_lost"] = f"There was no copy to bring them back from: {self.checkpoints.reason}."
@@ -355,22 +363,17 @@ class Session:
             self.watchdog.renewed()
         else:
             self.watchdog.close()
-        if self._limit is not None and not isinstance(error, LimitReached):
-            # The interrupt for the limit ended the whole process: it was another program by then, for example.
-            self._limit.lose()
-            if error.state == "restored":
-                self._limit.state, self._limit.data["restored"] = error.state, error.data["restored"]
-            error = self._limit
+        told = self._runs.lost(error)
         cell = self._pending.get(self._executing)
         hears = cell is not None and not cell.future.done()  # else it has replied, or was not sent yet
         if not hears and self._last_executed and self.supervisor.failed is None:
-            self._untold = error
+            self._untold = told("")
         waiting, self._pending = self._pending, {}
-        for pending in waiting.values():
+        for request_id, pending in waiting.items():
             if not pending.future.done():
-                pending.future.set_exception(error)
+                pending.future.set_exception(told(request_id))
         if not self._closing:
-            self._sink.lost(error)
+            self._sink.lost(told(""))
 
     # ------------------------------------------------------------ the end
 

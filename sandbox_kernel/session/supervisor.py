@@ -136,6 +136,11 @@ class Supervisor:
             self._signal_sent = self._loop.create_future()
             self._zygote.signal(self.worker.number, signal.SIGINT, group=True)
 
+    def urge(self) -> None:
+        """Have the channel read even while a cell holds the worker's main thread (SIGURG, see the worker)."""
+        if self._zygote is not None and self.worker is not None:
+            self._zygote.signal(self.worker.number, signal.SIGURG)
+
     def kill(self, cause: SandboxError, number: int | None = None) -> None:
         """Kill the worker (only if it is still this one); `cause` is what its user is told."""
         if self.worker is None or self._zygote is None or number not in (None, self.worker.number):
@@ -313,7 +318,8 @@ class Supervisor:
             if event["last"] and self._zygote is not None:
                 self._fail(self._zygote.unavailable())
         elif kind == "signalled":
-            self._signalled()
+            if event["signal"] == signal.SIGINT:
+                self._signalled()
         elif (self.copies is not None and self.copies.event(event)) or (
             self.worker is None or self.worker.number != event["worker"]
         ):

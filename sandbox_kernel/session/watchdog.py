@@ -58,6 +58,7 @@ class Watchdog:
             below the limit.
         peak: the largest `memory` since the cell began.
         written: to the host's disk, in bytes; may be too large while it is below the limit.
+        culprits: the cells that the breach is about.
     """
 
     def __init__(
@@ -69,8 +70,10 @@ class Watchdog:
         self._disk = DiskUse(())
         self._folders: list[int] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._running = False
-        self._told = self._killed = False
+        self._cells: dict[str, float] = {}  # that run -> processor time, as counted when they began
+        self.culprits: frozenset[str] = frozenset()
+        self._told: frozenset[str] = frozenset()
+        self._killed = False
         self._cpu_before: float | None = None
         self._cpu_used = 0.0
         self._judged_at = 0.0
@@ -119,28 +122,37 @@ class Watchdog:
             self.usage = self._tree.look()
         return self.usage
 
-    def cell_began(self) -> None:
-        """A cell was sent to the worker."""
-        self._running, self._told = True, False
-        self._cpu_before, self._cpu_used, self.peak = None, 0.0, 0
+    def cell_began(self, cell: str = "") -> None:
+        """A cell was sent to the worker. Others may run already, on other shells."""
+        first = not self._cells
+        self._told -= {cell}
+        if first:
+            self._cpu_before, self._cpu_used, self.peak = None, 0.0, 0
+        self._cells[cell] = 0.0
         if self._tree is None:
             return
         if self._limits.cell_cpu:
             self.usage = self._tree.look()
-            self._cpu_before = self.usage.cpu_s
-        if disk_limit(self._limits):
+            self._cells[cell] = self._count_cpu()
+        if first and disk_limit(self._limits):
             # A session that is over its limit may still run cells that write nothing, to make room.
             self._written_before = self._disk.used()
             self._disk.begin()
         self._arm(CELL_S)
 
-    def cell_ended(self) -> None:
+    def cell_ended(self, cell: str = "") -> None:
         """The cell replied or was lost."""
-        if self._running and self._tree is not None:
+        if self._cells.pop(cell, None) is None or self._cells:
+            return
+        if self._tree is not None:
             if disk_limit(self._limits):
                 self._disk.end()
             self._arm(IDLE_S)
-        self._running, self._cpu_used, self._judged_at = False, 0.0, time.perf_counter()
+        self._cpu_used, self._judged_at = 0.0, time.perf_counter()
+
+    @property
+    def _running(self) -> bool:
+        return bool(self._cells)
 
     def last_look(self) -> LimitReached | None:
         """The error for a cell that has just replied, but was over the disk's limit before anybody looked."""
@@ -157,7 +169,7 @@ class Watchdog:
 
     def renewed(self) -> None:
         """The worker was replaced."""
-        self._told = self._killed = False
+        self._told, self._killed = frozenset(), False
         self._renewed = True
         self._double = 0
 
@@ -180,8 +192,8 @@ class Watchdog:
         # (A recount spares the processor by its own rule.)
         recounted_s = self._count_cost_s if self._counted_at == began else 0.0
         pause_s = self._pause(time.perf_counter() - began - recounted_s)
-        if error is not None and not self._killed and not (gently and self._told):
-            self._told = True
+        if error is not None and not self._killed and not (gently and self.culprits <= self._told):
+            self._told |= self.culprits
             self._killed = not gently
             self._on_breach(error, gently)
             if isinstance(error, ProcessLimit) and self._tree is not None:
@@ -192,20 +204,24 @@ class Watchdog:
 
     def _judge(self, now: float) -> tuple[LimitReached | None, bool]:
         limits = self._limits
+        self.culprits = frozenset(self._cells)
         if self.usage.tasks > limits.processes:
             return ProcessLimit(self.usage.tasks, limits.processes), False
         files = self._countable(self._files())
         if self._memory(now, files) > limits.memory * _EARLY:
             return MemoryLimit(self.memory, limits.memory, files=files, processes=self.usage.processes), False
         if self._running:
-            if limits.cell_cpu and self._cell_cpu() > limits.cell_cpu:
-                return TimeLimit(self._cpu_used, limits.cell_cpu, rule="limits.cell_cpu"), True
+            used = self._count_cpu() if limits.cell_cpu else 0.0
+            over = {cell: used - before for cell, before in self._cells.items() if used - before > limits.cell_cpu}
+            if limits.cell_cpu and over:
+                self.culprits = frozenset(over)
+                return TimeLimit(max(over.values()), limits.cell_cpu, rule="limits.cell_cpu"), True
             allowed = disk_limit(limits)
             self.written = self._disk.used(allowed) if allowed else 0
             if self.written > max(allowed, self._written_before) > 0:
                 return DiskLimit(self.written, allowed), self.written < allowed * _DISK_EXCESS
         elif limit := limits.cell_cpu or limits.cell_time:
-            self._cpu_used = max(0.0, self._cell_cpu() - _LEFT_RUNNING * (now - self._judged_at))
+            self._cpu_used = max(0.0, self._count_cpu() - _LEFT_RUNNING * (now - self._judged_at))
             self._judged_at = now
             if self._cpu_used > limit:
                 rule = "limits.cell_cpu" if limits.cell_cpu else "limits.cell_time"
@@ -245,8 +261,11 @@ class Watchdog:
         half = self._limits.memory // 2
         return files if files <= half else max(half, files - self._left)
 
-    def _cell_cpu(self) -> float:
-        """Of the whole tree since the cell began or ended, the dead included.
+    def _count_cpu(self) -> float:
+        """Of the whole tree, the dead included, since the first of the cells that run now began, or the last ended.
+
+        Of cells on several shells each counts what the tree used since it began: which thread of the worker used it
+        is not known for sure.
 
         A process that ends moves its time to whoever waits for it, in the end to the zygote; only children whose
         parent ignores SIGCHLD are lost with what they used since the last look. So the total never falls by much,

@@ -131,7 +131,7 @@ class Zygote:
     def signal(self, number: int, what: int, *, group: bool = False) -> None:
         self.signals.append(what)
         self.interrupted.set()
-        self.tell(event="signalled", worker=number)
+        self.tell(event="signalled", worker=number, signal=what)
 
     def kill(self, number: int) -> None:
         if number not in self.dead:
@@ -276,7 +276,7 @@ def test_memory_kills_at_once_also_during_the_grace(run: Run) -> None:
     async def test(s: Setting) -> None:
         task = await s.cell()
         await s.zygote.interrupted.wait()
-        s.session._breach(MemoryLimit(5 << 30, 4 << 30), False)
+        s.session._over(MemoryLimit(5 << 30, 4 << 30), False)
         with pytest.raises(MemoryLimit, match=r"5 GiB.*limits.memory = 4 GiB") as caught:
             await task
         assert caught.value.state == "lost"
@@ -289,7 +289,7 @@ def test_a_loss_between_cells_is_told_by_the_next(run: Run) -> None:
         task = await s.cell("a")
         s.worker.reply()
         await task
-        s.session._breach(MemoryLimit(5 << 30, 4 << 30), False)
+        s.session._over(MemoryLimit(5 << 30, 4 << 30), False)
         await asyncio.sleep(0.05)
         task = await s.cell("b")
         s.worker.reply()
