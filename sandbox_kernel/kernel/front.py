@@ -32,13 +32,14 @@ from .answers import Answers
 from .commands import Commands, output_hint, words_of
 from .history import History
 from .publisher import Publisher
+from .questions import Questions
+from .shells import COMM_TYPES, ShellsKernel
 from .transcript import Transcript
 
 _SOFT_EXIT_S = 1.0
-_COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 
 
-class SandboxedKernel(Answers):
+class SandboxedKernel(ShellsKernel, Answers):
     """The front. `attach` must be called before `start`."""
 
     implementation = "sandboxed-python"
@@ -50,12 +51,11 @@ class SandboxedKernel(Answers):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        for name in _COMM_TYPES:
+        for name in COMM_TYPES:
             self.shell_handlers[name] = self._comm_message
         self.history = History(self.profile_dir.location if self.profile_dir else "", self.log)
         self._topics: dict[str, bytes] = {}
-        self._asked: tuple[int, str] | None = None
-        self._may_ask = False
+        self._cells = 0  # that run, on all shells
 
     def attach(
         self, zygote: Zygote | SandboxError, resolved: Resolved, denials: Denials, plans: Sequence[Plan]
@@ -88,8 +88,20 @@ class SandboxedKernel(Answers):
         self.sandbox.start(loop)
         # Stock's ends the front. asyncio's is late: when it is called the next cell may have begun.
         signal.signal(signal.SIGINT, self._interrupted)
+        self.questions = Questions(
+            self._wire, self.stdin_socket, parent=self.publisher.parent, answer=self.sandbox.answer
+        )
         self._stdin_stream = ZMQStream(self.stdin_socket, self.io_loop)
-        self._stdin_stream.on_recv(self._answered, copy=False)
+        self._stdin_stream.on_recv(self.questions.answered, copy=False)
+        self.serve_shells(loop, self.resolved.policy.limits.processes)
+
+    def _ask(self, message: InputRequest) -> None:
+        self.publisher.flush()
+        self.questions.ask(message)
+
+    def subshells_changed(self, names: list[str]) -> None:
+        """Tell the worker."""
+        self.sandbox.set_subshells(names)
 
     def _interrupted(self, *_: Any) -> None:
         if not self._loop.is_closed():
@@ -100,34 +112,6 @@ class SandboxedKernel(Answers):
 
     def post_handler_hook(self) -> None:
         """Nothing to undo."""
-
-    async def shell_main(self, subshell_id: str | None, msg: Any) -> None:
-        """One request after the other; comm messages pass a running cell, but not each other.
-
-        The base class lets comm messages pass whenever its lock is held, without their busy and idle. Here it is
-        held, too, while one comm message waits for the worker.
-        """
-        if self.sandbox.executing:
-            await super().shell_main(subshell_id, msg)
-        else:
-            async with self._main_asyncio_lock:
-                await self.dispatch_shell(msg, subshell_id=subshell_id)
-
-    def _abort_queues(self, subshell_id: str | None = None) -> None:
-        """Abort the cells that are queued behind a failed one.
-
-        Without a thread for subshells the base class stops aborting in the loop's next turn, which comes before the
-        queued requests get the lock that they wait for. The lock is fair: who asks for it last gets it last.
-        """
-        self._aborting = True
-        if self.shell_stream is not None:
-            self.shell_stream.flush()
-
-        async def stop_aborting() -> None:
-            async with self._main_asyncio_lock:
-                self._aborting = False
-
-        self._stopping = self._loop.create_task(stop_aborting())
 
     # ------------------------------------------------------------ what clients are told
 
@@ -141,7 +125,7 @@ class SandboxedKernel(Answers):
             "language_info": self.language_info,
             "banner": self.banner,
             "help_links": self.help_links,
-            "supported_features": [],
+            "supported_features": ["kernel subshells"],
         }
 
     @property
@@ -182,32 +166,35 @@ class SandboxedKernel(Answers):
     ) -> dict[str, Any]:
         """Run a cell in the worker."""
         parent = self.get_parent("shell")
-        self.publisher.remember(parent)
-        self._ident, self._may_ask = self._parent_ident["shell"], bool(allow_stdin)
+        self.publisher.begin(parent)
         line, keep, began = self.execution_count, store_history and not silent, self._loop.time()
         if keep:
             line = self.history.store(line, code)
-        request_id = parent["header"]["msg_id"]
+        request_id, on_main = parent["header"]["msg_id"], parent["header"].get("subshell_id") is None
         words, number = words_of(code), self.execution_count
-        if words is None and not silent:
+        if on_main and words is None and not silent:
             self.transcript.begin(number)
-        self.publisher.take_result()
-        self.denials.take()  # what came between the cells: of threads, comm messages, completions
+        if not self._cells:
+            self.denials.take()  # what came between the cells: of threads, comm messages, completions
         content = {
             "code": code if words is None else "pass", "silent": silent, "store_history": store_history,
             "user_expressions": user_expressions or {}, "allow_stdin": allow_stdin,
             **self.code_gate.at_run_time,
         }  # fmt: skip
-        reply, error = await self._run_cell(content, cell_meta or {})
+        self._cells += 1
+        with self.questions.allowed(request_id, self._parent_ident["shell"] if allow_stdin else None):
+            reply, error = await self._run_cell(content, cell_meta or {})
+        self._cells -= 1
         denials = self.denials.take()
-        self.transcript.end()
+        if on_main:
+            self.transcript.end()
         if error is not None and not silent:
             self._publish("error", cell.error_content(reply), parent, {}, [])
         reply, instead = self.gate.execute_reply(reply, code)
         if instead and not silent:
             self.publisher.stream(request_id, "stdout", instead)
         said = cell.explanations(self.sandbox, self._plans, denials, reply)
-        if self.sandbox.output.cut:
+        if on_main and self.sandbox.output.cut:
             said += output_hint(number)
         if said and not silent:
             self.publisher.stream(request_id, "stderr", said)
@@ -216,7 +203,7 @@ class SandboxedKernel(Answers):
         self.publisher.flush()
         self.audit.note(request_id, code, reply, error=error, level=self.sandbox.supervisor.level, denials=denials,
                         seconds=self._loop.time() - began, removed=self.gate.take_removed())  # fmt: skip
-        shown = self.publisher.take_result()
+        shown = self.publisher.end(request_id)
         if keep and shown is not None:
             self.history.store_output(line, shown)
         if any(p["source"] == "ask_exit" and not p.get("keepkernel") for p in reply["payload"]):
@@ -234,8 +221,6 @@ class SandboxedKernel(Answers):
                 return await self._ask_worker("execute", content, metadata=metadata), None
         except SandboxError as caught:
             error = caught
-        finally:
-            self._asked, self._may_ask = None, False
         said = ("KeyboardInterrupt", str(error)) if isinstance(error, Interrupted) else error
         return cell.error_reply(said, self.execution_count), error
 
@@ -273,7 +258,9 @@ class SandboxedKernel(Answers):
         header = parent["header"]
         plain = cell.plain_header
         fields = {"header": plain(header), "metadata": plain(metadata or {}), "content": content}
-        return await self.sandbox.request(op, header["msg_id"], fields, buffers)
+        return await self.sandbox.request(
+            op, header["msg_id"], fields, buffers, shell=header.get("subshell_id") or ""
+        )  # fmt: skip
 
     # ------------------------------------------------------------ comms
 
@@ -291,34 +278,12 @@ class SandboxedKernel(Answers):
         fields = {"msg_type": kind, "header": plain(header), "metadata": plain(parent.get("metadata") or {}),
                   "content": content}  # fmt: skip
         try:
-            await self.sandbox.request("comm", header["msg_id"], fields, parent.get("buffers", ()))
+            await self.sandbox.request(
+                "comm", header["msg_id"], fields, parent.get("buffers", ()), shell=header.get("subshell_id") or ""
+            )  # fmt: skip
         except SandboxError as error:
             self.log.info("comm message dropped: %s", error)
 
-    # ------------------------------------------------------------ standard input
-
-    def _ask(self, message: InputRequest) -> None:
-        if not self._may_ask:
-            return  # the worker was told that this client cannot be asked; this cell speaks for itself
-        self.publisher.flush()
-        self._asked = (message.serial, message.parent)
-        self._wire.send(
-            self.stdin_socket, "input_request", {"prompt": message.prompt, "password": message.password},
-            self.publisher.parent(message.parent), ident=self._ident,
-        )  # fmt: skip
-
-    def _answered(self, frames: list[Any]) -> None:
-        """An ``input_reply``; one that nobody waits for (the cell was interrupted) is dropped."""
-        try:
-            _idents, rest = self._wire.feed_identities(frames, copy=False)
-            message = self._wire.deserialize(rest, content=True, copy=False)
-            value = message["content"]["value"]
-        except Exception:
-            self.log.warning("an invalid message on the stdin channel was dropped")
-            return
-        if self._asked is not None and isinstance(value, str):
-            serial, self._asked = self._asked[0], None
-            self.sandbox.answer(serial, value)
 
     # ------------------------------------------------------------ control
 

@@ -22,6 +22,7 @@ PARTIAL_S = 0.02
 MERGE_BYTES = 1 << 20
 _PARENTS = 1000
 _COMMS = 10_000
+_UNFINISHED = 64
 
 
 class Publisher:
@@ -46,6 +47,7 @@ class Publisher:
     ) -> None:
         self._send, self._queued, self.ask, self._lost = send, queued, ask, lost
         self._parents: OrderedDict[str, dict[str, Any]] = OrderedDict()
+        self._results: dict[str, str | None] = {}  # of the cells that run
         self._text: list[str] = []
         self._text_bytes = 0
         self._text_key = ("", "")
@@ -54,24 +56,29 @@ class Publisher:
         self._merge_s = MERGE_S
         self.comms: OrderedDict[str, str] = OrderedDict()
         self.gate, gate.comms = gate, self.comms
-        self._unfinished: tuple[tuple[str, str], str] = (("", ""), "")  # the start of a control sequence, and whose
-        self._result: str | None = None
+        self._unfinished: OrderedDict[tuple[str, str], str] = OrderedDict()  # starts of control sequences
 
     def remember(self, parent: dict[str, Any]) -> None:
         """Note a request; the worker can only name messages by the ids noted here."""
         # The header alone: the code of a thousand cells would be kept with the rest.
         self._parents[parent["header"]["msg_id"]] = {"header": parent["header"]}
-        while len(self._parents) > _PARENTS:
-            self._parents.popitem(last=False)
+        # A cell may run for as long as it takes a thousand widget messages to come.
+        while len(self._parents) > _PARENTS + len(self._results):
+            oldest = next(request for request in self._parents if request not in self._results)
+            del self._parents[oldest]
 
     def parent(self, request_id: str) -> dict[str, Any]:
         """The request with this id, its header only; empty when it is not (or no longer) known."""
         return self._parents.get(request_id, {})
 
-    def take_result(self) -> str | None:
-        """The text of the last result, once."""
-        result, self._result = self._result, None
-        return result
+    def begin(self, parent: dict[str, Any]) -> None:
+        """Note a cell, and its result when it has one."""
+        self._results[parent["header"]["msg_id"]] = None
+        self.remember(parent)
+
+    def end(self, request_id: str) -> str | None:
+        """The cell has ended; the text of its last result."""
+        return self._results.pop(request_id, None)
 
     # ------------------------------------------------------------ Sink
 
@@ -112,7 +119,8 @@ class Publisher:
             self.comms.pop(content["comm_id"], None)
         elif message.msg_type == "execute_result":
             plain = content["data"].get("text/plain")
-            self._result = plain if isinstance(plain, str) else None
+            if message.parent in self._results:
+                self._results[message.parent] = plain if isinstance(plain, str) else None
         self._send(message.msg_type, content, self.parent(message.parent), passed.metadata, passed.buffers)
 
     def opened(self, comm_id: str, target: str) -> None:
@@ -130,10 +138,11 @@ class Publisher:
             return
         text, self._text, self._text_bytes = "".join(self._text), [], 0
         parent, name = self._text_key
-        if self._unfinished[0] == self._text_key:
-            text = self._unfinished[1] + text
-        text, rest = split_unfinished(text)
-        self._unfinished = (self._text_key, rest)
+        text, rest = split_unfinished(self._unfinished.pop(self._text_key, "") + text)
+        if rest:
+            self._unfinished[self._text_key] = rest
+            while len(self._unfinished) > _UNFINISHED:
+                self._unfinished.popitem(last=False)
         text = clean_text(text)
         if not text:
             return

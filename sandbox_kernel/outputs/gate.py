@@ -136,7 +136,10 @@ class Gate:
     def _comm(
         self, msg_type: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]
     ) -> Passed | None:
-        comm_id, data = _text(content, "comm_id", _COMM_TEXT_BYTES), _mapping(content, "data")
+        comm_id, said = _text(content, "comm_id", _COMM_TEXT_BYTES), content.get("data")
+        # A widget's data is an object; on a comm of their own libraries and people send any value.
+        data = said if isinstance(said, dict) else {}
+        said = {} if said is None else said
         if msg_type == "comm_open":
             target = _text(content, "target_name", _COMM_TEXT_BYTES)
             if target == TARGET:
@@ -148,14 +151,14 @@ class Gate:
             if not self._may_talk(target):
                 self.removed["a comm of an unknown target"] += 1
                 return None
-            return Passed({"comm_id": comm_id, "target_name": target, "data": _plain(data)}, _plain(metadata),
+            return Passed({"comm_id": comm_id, "target_name": target, "data": _plain(said)}, _plain(metadata),
                           list(buffers))  # fmt: skip
         target = self.comms.get(comm_id, "")
         if msg_type == "comm_close":
             if comm_id not in self.comms:
                 return None
             self._widgets.closed(comm_id)
-            return Passed({"comm_id": comm_id, "data": {} if target == TARGET else _plain(data)}, {}, list(buffers))
+            return Passed({"comm_id": comm_id, "data": {} if target == TARGET else _plain(said)}, {}, list(buffers))
         if target in (TARGET, CONTROL):
             handle = self._widgets.update if target == TARGET else None
             found = handle(comm_id, data, buffers, self.removed) if handle else self._widgets.states(
@@ -163,7 +166,7 @@ class Gate:
             return Passed({"comm_id": comm_id, "data": found.data}, {}, found.buffers) if found else None
         if comm_id not in self.comms or (self.settings.comms != "any"):
             return None
-        return Passed({"comm_id": comm_id, "data": _plain(data)}, _plain(metadata), list(buffers))
+        return Passed({"comm_id": comm_id, "data": _plain(said)}, _plain(metadata), list(buffers))
 
     def _may_talk(self, target: str) -> bool:
         known = target in _ACTING_TARGETS or target.startswith("jupyter.widget")
@@ -223,12 +226,11 @@ def _error(content: dict[str, Any]) -> dict[str, Any]:
             "traceback": lines}  # fmt: skip
 
 
-def _plain(value: dict[str, Any]) -> dict[str, Any]:
+def _plain(value: Any) -> Any:
     try:
-        plain: dict[str, Any] = specs.clean_any(value)
+        return specs.clean_any(value)
     except specs.Unfit as error:
         raise ProtocolError(f"a comm message holds {error}") from error
-    return plain
 
 
 def _dict(value: Any) -> dict[str, Any]:
