@@ -191,10 +191,9 @@ class Session:
                 self._finished.popitem(last=False)
             if run is not None and run.id == request_id:
                 self._runs.end(run)
+                self.supervisor.counting = self.supervisor.counting and not main
             if cell:
                 self.watchdog.cell_ended(request_id)
-            if main:
-                self.supervisor.counting = False
             if main or not self._busy:
                 self._interrupts = 0
                 self._disarm()

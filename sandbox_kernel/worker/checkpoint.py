@@ -29,6 +29,7 @@ from typing import Any
 
 from ..channel.framing import encode
 from .link import BROKEN_PROTOCOL, Link, Request, leave
+from .per_shell import SUBSHELL
 from .wakeup import Bell, Wakeup
 
 _ADOPTED_S = 5.0  # within which the zygote becomes the copy's parent
@@ -58,6 +59,7 @@ def survey() -> list[str]:
                     raise CannotCopy(f"{library} has started its threads")
     pooled = set(concurrent.futures.thread._threads_queues)  # these are made anew, see `_revive_pools`
     threads = [t.name for t in threading.enumerate() if t is not threading.main_thread() and t not in pooled]
+    threads = [name for name in threads if not name.startswith(SUBSHELL)]  # the front asks for them again
     lost = [f"thread {name!r}"[:100] for name in threads if name != "tqdm_monitor"]
     with suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
         lost += [f"child process {pid}" for pid in file.read().split() if not _ended(pid)]

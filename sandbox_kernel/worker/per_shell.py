@@ -15,6 +15,7 @@ import ipykernel.zmqshell
 from IPython.core.payload import PayloadManager
 
 MAIN = ""  # the name of the main shell; the others have the ids that the front gave them
+SUBSHELL = "subshell-"  # what the names of their threads begin with
 _MARK = "_sandbox_kernel_shell"
 _several = False
 _kept: dict[str, dict[tuple[int, str], Any]] = {}

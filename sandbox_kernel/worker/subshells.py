@@ -23,7 +23,7 @@ from types import FrameType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from .link import Link, Request
-from .per_shell import MAIN, enter, forget
+from .per_shell import MAIN, SUBSHELL, enter, forget
 
 if TYPE_CHECKING:
     from .serve import Server
@@ -54,7 +54,7 @@ class Subshell:
         self._closing = False
         self._guard = threading.Lock()
         self._interruptible = ""  # the request whose code may be interrupted
-        self.thread = threading.Thread(target=self._run, name=f"subshell-{name}", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=f"{SUBSHELL}{name}", daemon=True)
         self.thread.start()
 
     def post(self, request: Request, after_s: float = 0.0) -> None:
@@ -67,7 +67,8 @@ class Subshell:
 
     def close(self) -> None:
         """End once what was asked for is done; waits for the thread when that is now."""
-        idle = self._active is None
+        active = self._active
+        idle = active is None or active.replied
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._leave)
         if idle and self.thread is not threading.current_thread():
@@ -174,6 +175,7 @@ class Subshells:
     def __init__(self, server: Server, link: Link) -> None:
         self._server, self._link = server, link
         self._shells: dict[str, Subshell] = {}
+        self._graves: list[dict[str, Subshell]] = []
         self._reading = False
         kernel = server.kernel
         # Stock asks this object which thread is the main shell's, and %subshell asks for the list.
@@ -234,7 +236,8 @@ class Subshells:
                     self._link.notify()
 
     def _alone(self) -> None:
-        """A fork has one thread."""
+        """A fork has one thread. (Its loops are kept, or the end of each would be a warning.)"""
+        self._graves.append(self._shells)
         self._shells, self._reading = {}, False
 
     # -- what the front says
