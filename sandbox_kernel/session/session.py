@@ -20,7 +20,7 @@ from ..policy import Policy
 from .checkpoints import Checkpoints
 from .limits import short_error, short_reply
 from .link import WorkerLink
-from .run import Run, Runs
+from .run import Pending, Run, Runs
 from .sink import Sink
 from .supervisor import Interrupted, Supervisor, quiet
 from .watchdog import Watchdog
@@ -33,11 +33,6 @@ _REPEATS = 10  # of one reply: what an exception in the worker, between sending 
 # Requests that limits hold for, one at a time: they run code of the cells, or the worker may say that they do.
 CELLS = frozenset({"execute"})
 _STIRRING = CELLS | {"comm"}  # what may change the variables
-
-
-class _Pending:
-    def __init__(self, op: str, future: asyncio.Future[dict[str, Any]], shell: str = "") -> None:
-        self.op, self.future, self.shell = op, future, shell
 
 
 class Session:
@@ -80,7 +75,7 @@ class Session:
         self._workspace = workspace
         self._sink = sink
         self._untold: SandboxError | None = None  # a loss that no cell was there to report
-        self._pending: dict[str, _Pending] = {}
+        self._pending: dict[str, Pending] = {}
         self._finished: OrderedDict[str, int] = OrderedDict()
         self._last_executed = ""
         self.turn = 0
@@ -161,7 +156,7 @@ class Session:
             worker = await self.supervisor.get_worker(stoppable=main)
             self._introduce(worker)
             future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-            self._pending[request_id] = _Pending(op, future, shell)
+            self._pending[request_id] = Pending(op, future, shell)
             if op == "execute" and main:
                 self.supervisor.counting = bool(fields.get("content", {}).get("store_history", True))
                 self._tell_loss(request_id, fields)
@@ -280,9 +275,7 @@ class Session:
         # not: the reply stands behind what it writes. (For that of a comm message nobody waits.)
         cells = self._runs.cells()
         paced = bool(cells) or all(pending.op == "comm" for pending in self._pending.values())
-        return self._sink.pressed() or (
-            paced and any(run.output.must_wait() for run in cells or [self._runs.main])
-        )
+        return self._sink.pressed() or (paced and any(run.output.must_wait() for run in cells or [self._runs.main]))
 
     # ------------------------------------------------------------ news from the worker
 
@@ -367,6 +360,7 @@ class Session:
         hears = cell is not None and not cell.future.done()  # else it has replied, or was not sent yet
         if not hears and self._last_executed and self.supervisor.failed is None:
             self._untold = told("")
+        self._finished.pop(_STARTUP, None)
         waiting, self._pending = self._pending, {}
         for request_id, pending in waiting.items():
             if not pending.future.done():
@@ -393,7 +387,7 @@ class Session:
         if worker is not None and self.supervisor.ready and not self._pending:
             future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
             future.add_done_callback(quiet)
-            self._pending["shutdown"] = _Pending("shutdown", future)
+            self._pending["shutdown"] = Pending("shutdown", future)
             worker.send({"op": "shutdown", "id": "shutdown", "restart": restart})
             await asyncio.wait([future], timeout=grace_s)
             worker.drain_pipes()
