@@ -139,12 +139,8 @@ class Subshell:
         No signal reaches a thread. What awaits is cancelled by the event loop; when that does not turn, the exception
         is planted in the thread, where it is raised as soon as Python code runs there.
         """
-        for waiter in tuple(self._link.waiters.values()):
-            if waiter.thread == self.thread.ident and self._interruptible == request_id:
-                waiter.interrupted = True
-                with suppress(OSError):
-                    os.write(waiter.wake, b"!")
-                return
+        if self._interruptible == request_id and self._end_question():
+            return
         turn: dict[str, str] = {}
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cancel, request_id, turn)
@@ -154,6 +150,16 @@ class Subshell:
         with self._guard:
             if self._interruptible == request_id:
                 _raise_in(self.thread.ident, KeyboardInterrupt)
+                self._end_question()  # that began meanwhile
+
+    def _end_question(self) -> bool:
+        """Whether the thread waited for an answer of the person; it does no longer."""
+        asked = [waiter for waiter in tuple(self._link.waiters.values()) if waiter.thread == self.thread.ident]
+        for waiter in asked:
+            waiter.interrupted = True
+            with suppress(OSError):
+                os.write(waiter.wake, b"!")
+        return bool(asked)
 
     def _cancel(self, request_id: str, turn: dict[str, str]) -> None:
         if turn.setdefault("who", "loop") != "loop" or self._interruptible != request_id:
