@@ -285,6 +285,36 @@ class RequestTooLarge(SandboxError):
         super().__init__(f"This cannot be sent to the process that runs the cells: {problem}.", problem=problem)
 
 
+class CellError(SandboxError):
+    """A function of the session that the Python API called has raised.
+
+    Attributes:
+        name: of the exception's class, in the sandbox.
+        value: its text.
+        traceback: as a cell would show it.
+    """
+
+    state = "kept"
+
+    def __init__(self, name: str, value: str, traceback: str = "") -> None:
+        super().__init__(f"{name}: {value}" if value else name, name=name, value=value, traceback=traceback)
+
+    @property
+    def name(self) -> str:
+        """Of the exception's class."""
+        return str(self.data.get("name", ""))
+
+    @property
+    def value(self) -> str:
+        """Its text."""
+        return str(self.data.get("value", ""))
+
+    @property
+    def traceback(self) -> str:
+        """As a cell would show it."""
+        return str(self.data.get("traceback", ""))
+
+
 class FrameRefused(SandboxError):
     """A value cannot pass the frame gate, or what came through it is no frame.
 

@@ -91,6 +91,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         messages: displays and pieces of text that one cell shows; in the same way.
         output_total: bytes that one cell may write, shown or not; then it is ended.
         output_kept: text of the latest cells that is kept for ``%sandbox output``, all together.
+        frame: largest value that is passed in or out of the sandbox at a time.
         interrupt_grace: how long a cell may go on after its time limit, or after a second interrupt, before its
             process is replaced.
     """
@@ -111,6 +112,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     messages: Count = 10_000
     output_total: Size = 1 * GIB
     output_kept: Size = 64 * MIB
+    frame: Size = 1 * GIB
     interrupt_grace: Seconds = 4.0
 
 
@@ -289,8 +291,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         Args:
             launcher_env: HOME, XDG_CONFIG_HOME and SANDBOX_KERNEL_POLICY are looked at.
             etc: the administrator's file.
-            overrides: what the caller of the API asks for; of a `Policy` what differs from the defaults. Of several
-                the later ones win.
+            overrides: what the API's caller asks for, later ones win; of a `Policy` what differs from the defaults.
             workspace: the notebook's folder; no policy file may lie where its cells could write it. None: there
                 is none.
 

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import itertools
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,21 +15,27 @@ from typing import Any
 import msgspec
 
 from ..code_rules import CodeGate
-from ..errors import SandboxError, TimeLimit, WorkerLost
+from ..errors import CellError, FrameRefused, SandboxError, TimeLimit, WorkerLost
+from ..outputs.gate import Gate
 from ..outputs.settings import Settings
 from ..policy import Policy, Resolved
 from ..session.denial_text import PlanFacts, explanation
 from ..session.denials import Denials
+from ..session.exchange import Outgoing
 from ..session.session import Interrupted, Plan, Session
 from ..session.start import StartedLink, start
-from .execution import Execution, ExecutionError, Result
+from .calls import Calls
+from .execution import Execution, ExecutionError
 from .recorder import Emit, Recorder
+from .tools import Modules, Tools, checked, in_tool
+from .values import variable
 
 PolicyLike = Policy | Mapping[str, Any] | str | Path | None
+_DATA_BYTES = 8 * 1024 * 1024  # of a cell's result that is fetched unasked
 Callback = Callable[[Any], Awaitable[None] | None]
 
 
-class AsyncSandbox:
+class AsyncSandbox(Calls):
     """A confined session whose variables live from one `run_code` to the next. For one asyncio loop.
 
     ``async with AsyncSandbox() as sandbox:`` starts and ends it; so do `start` and `close`. Calls wait for each
@@ -42,19 +49,24 @@ class AsyncSandbox:
             is gone with the sandbox.
         timeout: seconds that a call may take when it does not say; None: the policy's ``limits.cell_time``, which
             always holds.
+        modules: functions and values of this process that the cells can import, by the name of the module and their
+            own: ``{"host": {"query": function, "VERSION": 3}}``. Arguments and values are copied by the frame gate.
+            Coroutine functions are awaited, others run in a thread. An exception arrives as one of Python's own kinds
+            with its text only. What a call takes here is not counted as the cell's time.
 
     Raises:
         PolicyError: the policy cannot be used.
+        ValueError: a name in ``modules`` cannot be used.
     """
 
     def __init__(
         self, policy: PolicyLike = "assistant", *, level: str | None = None, workspace: str | Path | None = None,
-        timeout: float | None = None,
+        timeout: float | None = None, modules: Modules | None = None,
     ) -> None:  # fmt: skip
         asked = [policy] if level is None else [policy, {"isolation": {"level": level}}]
         self.resolved: Resolved = Policy.resolve(os.environ, overrides=asked, workspace=workspace)
         self._workspace, self._timeout = workspace, timeout
-        self._recorder = Recorder(Settings(**msgspec.structs.asdict(self.resolved.policy.outputs)))
+        self._recorder = Recorder(Gate(Settings(**msgspec.structs.asdict(self.resolved.policy.outputs))))
         self._code_gate = CodeGate(self.resolved.policy.code)
         self._denials = Denials()
         self._session: Session | None = None
@@ -63,6 +75,12 @@ class AsyncSandbox:
         self._ids = itertools.count(1)
         self._closed = False
         self._lock = asyncio.Lock()
+        self._most = self.resolved.policy.limits.frame
+        self._modules = checked(modules or {})
+        self._tools = Tools(self, self._most)
+        self._tools.push(self._modules)
+        self._installed = 0  # the number of the worker that has the modules
+        self._stale: set[str] = set()
         self._starting: asyncio.Future[None] | None = None
 
     # ------------------------------------------------------------ life
@@ -91,6 +109,7 @@ class AsyncSandbox:
             link.patient = False
             self._link, self._plans = link, list(plans)
             session = Session(link, policy, self._recorder, workspace=self._plans[0].workspace)
+            session.exchange.on_call = self._tools.call
             session.start(loop)
             self._session = session
             await session.supervisor.get_worker(stoppable=False)
@@ -113,7 +132,9 @@ class AsyncSandbox:
         self._closed = True
         session, self._session = self._session, None
         if session is not None:
-            session.abandon(WorkerLost("the sandbox was closed"))
+            await session.checkpoints.close(0)
+            session.supervisor.abandon(WorkerLost("the sandbox was closed"))
+        self._tools.close()
         if self._link is not None:
             await asyncio.to_thread(self._link.collect)
         await asyncio.to_thread(self._denials.close)
@@ -136,11 +157,8 @@ class AsyncSandbox:
         """Replace the process of the session: all its variables are gone. A cell that runs ends with `WorkerLost`."""
         session = await self._started()
         await session.supervisor.get_worker(stoppable=False)
-        gone = self._recorder.next_loss()
         session.checkpoints.drop("the session was restarted")
-        session.supervisor.kill(WorkerLost("the session was restarted"))
-        await gone
-        session.forget_loss()
+        await self._end_worker(WorkerLost("the session was restarted"))
         await session.supervisor.get_worker(stoppable=False)
 
     async def rollback(self, cells: int = 1) -> None:
@@ -157,6 +175,14 @@ class AsyncSandbox:
         session = await self._started()
         async with self._lock:
             await session.checkpoints.rollback(session.execution_count - 1 - cells)
+            session.forget_loss()
+
+    async def _end_worker(self, cause: SandboxError) -> None:
+        session = self._session
+        if session is not None and session.supervisor.ready:
+            gone = self._recorder.next_loss()
+            session.supervisor.kill(cause)
+            await gone
             session.forget_loss()
 
     async def interrupt(self) -> None:
@@ -196,17 +222,25 @@ class AsyncSandbox:
     # ------------------------------------------------------------ cells
 
     async def run_code(
-        self, code: str, *, timeout: float | None = None,
+        self, code: str, *, timeout: float | None = None, inputs: Mapping[str, Any] | None = None,
+        returns: Iterable[str] = (), modules: Modules | None = None,
         on_stdout: Callback | None = None, on_stderr: Callback | None = None, on_result: Callback | None = None,
     ) -> Execution:  # fmt: skip
-        """Run a cell and wait for its end. What goes wrong in it or with it is in the `Execution`, never raised.
+        """Run a cell and wait for its end. What goes wrong in it or with it is in the `Execution`, not raised.
 
         Args:
             code: as in a notebook: magics, top-level ``await`` and a last expression that is shown.
             timeout: seconds, when it is not to be the sandbox's.
+            inputs: variables to set before, as `put` does.
+            returns: variables to fetch afterwards, into ``Execution.returned``.
+            modules: further modules of this process, for this cell only.
             on_stdout, on_stderr: called with each piece of text as it comes.
             on_result: called with each `Result`. A callback may be a coroutine function; what it raises ends the cell
                 and is raised here.
+
+        Raises:
+            FrameRefused: one of the ``inputs`` cannot pass; nothing was run.
+            ValueError: a name cannot be used.
         """
         calls = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result}
         queue: asyncio.Queue[tuple[str, Any] | None] = asyncio.Queue()
@@ -218,10 +252,11 @@ class AsyncSandbox:
                 if answer is not None:
                     await answer
 
+        options = (timeout, inputs or {}, tuple(returns), modules or {})
         if not any(calls.values()):
-            return await self._run(code, timeout, lambda kind, value: None)
+            return await self._run(code, *options, lambda kind, value: None)
         delivery = asyncio.ensure_future(deliver())
-        run = asyncio.ensure_future(self._run(code, timeout, lambda kind, value: queue.put_nowait((kind, value))))
+        run = asyncio.ensure_future(self._run(code, *options, lambda kind, value: queue.put_nowait((kind, value))))
         run.add_done_callback(lambda _: queue.put_nowait(None))
         try:
             await asyncio.wait([delivery, run], return_when=asyncio.FIRST_EXCEPTION)
@@ -235,26 +270,48 @@ class AsyncSandbox:
             delivery.cancel()
             await asyncio.wait([run, delivery])
 
-    async def _run(self, code: str, timeout: float | None, emit: Emit) -> Execution:
-        session = await self._started()
-        async with self._lock:
-            if self._closed:
-                raise RuntimeError("this sandbox is closed")
-            return await self._execute(session, code, timeout, emit)
+    async def _run(
+        self, code: str, timeout: float | None, inputs: Mapping[str, Any], returns: Sequence[str], modules: Modules,
+        emit: Emit,
+    ) -> Execution:  # fmt: skip
+        extra = checked(modules)
+        for name in (*inputs, *returns):
+            variable(name)
+        async with self._turn() as session:
+            execution = Execution(execution_count=session.execution_count)
+            try:
+                for name, value in inputs.items():
+                    await self._put(name, value, timeout)
+                async with self._more_modules(extra):
+                    await self._execute(session, execution, code, timeout, emit)
+                if execution.state == "kept":
+                    await self._fetch(execution, returns, timeout)
+            except FrameRefused:
+                raise
+            except SandboxError as error:  # the worker was lost before the cell, or after it
+                self._failed(execution, error)
+                execution.state = error.state or execution.state
+            for name in returns:
+                if name not in execution.returned:
+                    execution.dropped.setdefault(name, "the process that held it is gone")
+            return execution
 
-    async def _execute(self, session: Session, code: str, timeout: float | None, emit: Emit) -> Execution:
-        execution = Execution(execution_count=session.execution_count)
+    async def _execute(
+        self, session: Session, execution: Execution, code: str, timeout: float | None, emit: Emit
+    ) -> None:
+        refused = await self._code_gate.refusal(code, {})
+        if refused is not None:
+            self._failed(execution, refused)
+            return
         loop, recorder, losses = asyncio.get_running_loop(), self._recorder, self._recorder.losses
         began, cpu_s = loop.time(), session.watchdog.measure().cpu_s
         self._denials.take()
         recorder.begin(execution, emit)
-        reply: dict[str, Any] = {}
         try:
             content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False,
                        **self._code_gate.at_run_time}  # fmt: skip
-            if (refused := await self._code_gate.refusal(code, {})) is not None:
-                raise refused
-            reply = await self._ask("execute", {"content": content}, timeout)
+            reply, shown = recorder.gate.execute_reply(await self._ask("execute", {"content": content}, timeout), code)
+            recorder.stream("", "stdout", shown)  # (of a pager: help, source)
             execution.execution_count = reply["execution_count"]
             if reply["status"] == "error":
                 trace = "\n".join(reply.get("traceback") or ())
@@ -262,9 +319,7 @@ class AsyncSandbox:
             else:
                 execution.logs.stderr += recorder.tracebacks
         except SandboxError as error:
-            name = "KeyboardInterrupt" if isinstance(error, Interrupted) else type(error).__name__
-            execution.error = ExecutionError(name, error.explain(), f"{name}: {error.explain()}")
-            execution.timed_out = isinstance(error, TimeLimit)
+            self._failed(execution, error)
         finally:
             usage = session.watchdog.measure()
             execution.duration_s = loop.time() - began
@@ -272,27 +327,58 @@ class AsyncSandbox:
             execution.peak_memory_bytes = max(session.watchdog.peak, session.watchdog.memory, usage.memory)
             execution.denials = self._denials.take()
             execution.state = recorder.state if recorder.losses != losses else "kept"
-            said = self._explanation(session, execution)
+            facts = PlanFacts.in_force(self._plans, session.supervisor.level, session.supervisor.details)
+            told = execution.error
+            said = explanation(execution.denials, (told.name, told.value) if told is not None else None, facts)
             if said:
                 recorder.stream("", "stderr", said)
             recorder.end()
-        return execution
 
-    def _explanation(self, session: Session, execution: Execution) -> str:
-        facts = PlanFacts.in_force(self._plans, session.supervisor.level, session.supervisor.details)
-        error = execution.error
-        return explanation(execution.denials, (error.name, error.value) if error is not None else None, facts)
+    @staticmethod
+    def _failed(execution: Execution, error: SandboxError) -> None:
+        name = "KeyboardInterrupt" if isinstance(error, Interrupted) else type(error).__name__
+        text = error.explain()
+        execution.error = execution.error or ExecutionError(name, text, f"{name}: {text}")
+        execution.timed_out = execution.timed_out or isinstance(error, TimeLimit)
 
-    async def _ask(self, op: str, fields: Mapping[str, Any], timeout: float | None) -> dict[str, Any]:
-        """One request. A caller that is cancelled leaves no cell behind: it is interrupted, then ended."""
+    async def _fetch(self, execution: Execution, names: Sequence[str], timeout: float | None) -> None:
+        """The value of the last expression, if it is a table or an array, and what ``returns`` asks for."""
+        for result in execution.results:
+            if result.is_main_result and (result.html or (result.text or "")[:1].isalnum()):
+                fields = {"result": execution.execution_count, "most": _DATA_BYTES}
+                result.data = await self._get(fields, timeout)
+        for name in names:
+            try:
+                execution.returned[name] = await self._get({"name": name}, timeout)
+            except (FrameRefused, KeyError, CellError) as error:
+                execution.dropped[name] = str(error.args[0])
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[Session]:
+        if in_tool.get() is self:
+            raise RuntimeError("a function of the host cannot use the sandbox whose cell waits for it")
+        session = await self._started()
+        async with self._lock:
+            if self._closed:
+                raise RuntimeError("this sandbox is closed")
+            await self._install(session)
+            yield session
+
+    async def _ask(
+        self, op: str, fields: Mapping[str, Any], timeout: float | None, value: Outgoing | None = None
+    ) -> dict[str, Any]:
+        # A caller that is cancelled leaves no cell behind: it is interrupted, then ended.
         assert self._session is not None  # noqa: S101
         session = self._session
         seconds = self._timeout if timeout is None else timeout
         name = f"api-{next(self._ids)}"
         header = {"msg_id": name, "msg_type": f"{op}_request", "session": "api", "username": "api", "version": "5.4"}
+        value = value or Outgoing()
+        fields = {"header": header, "metadata": {}, **fields}
         request = asyncio.ensure_future(
-            session.request(op, name, {"header": header, "metadata": {}, **fields}, time_s=seconds or 0.0)
+            session.request(op, name, fields, value.buffers, fds=value.fds, time_s=seconds or 0.0)
         )
+        request.add_done_callback(lambda _: value.close())
         try:
             return await asyncio.shield(request)
         except asyncio.CancelledError:
@@ -305,5 +391,3 @@ class AsyncSandbox:
                 request.result()
             raise
 
-
-__all__ = ["AsyncSandbox", "Result"]

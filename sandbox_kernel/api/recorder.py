@@ -8,8 +8,8 @@ from typing import Any
 
 from ..channel.schema import InputRequest, Publish
 from ..errors import SandboxError
-from ..outputs.gate import gate
-from ..outputs.settings import Settings
+from ..outputs.gate import Gate
+from ..outputs.text import clean_text
 from .execution import Execution, Result
 
 _PARTIAL_S = 0.02
@@ -20,14 +20,17 @@ Emit = Callable[[str, Any], None]  # "stdout" or "stderr" and a text, "result" a
 class Recorder:
     """The sink of a session in the API. One cell at a time; what comes between cells is kept for none.
 
+    Args:
+        gate: what every message passes.
+
     Attributes:
         tracebacks: of the errors that the cell has shown. The one that ended it is in its reply, too.
         losses: how many workers were lost so far.
         state: what became of the variables the last time: "restored" or "lost".
     """
 
-    def __init__(self, settings: Settings | None = None) -> None:
-        self._settings = settings
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
         self._execution: Execution | None = None
         self._emit: Emit = _nothing
         self._by_id: dict[str, Result] = {}
@@ -54,7 +57,7 @@ class Recorder:
 
     def stream(self, parent: str, name: str, text: str) -> None:
         """Text for standard output or error."""
-        if self._execution is None:
+        if self._execution is None or not text:
             return
         if name != self._held_name:
             self.flush()
@@ -71,10 +74,13 @@ class Recorder:
         Raises:
             ProtocolError: the message is not one that a worker may send.
         """
-        content = gate(message.msg_type, message.content, buffers, self._settings)
         execution = self._execution
-        if execution is None or content is None:
+        if message.msg_type.startswith("comm_"):
             return
+        passed = self.gate.message(message.msg_type, message.content, message.metadata, buffers)
+        if execution is None or passed is None:
+            return
+        content = passed.content
         self.flush()
         if message.msg_type in ("display_data", "execute_result"):
             self._begin_anew()
@@ -114,7 +120,7 @@ class Recorder:
             self._timer.cancel()
             self._timer = None
         if self._held and self._execution is not None:
-            text, self._held = "".join(self._held), []
+            text, self._held = clean_text("".join(self._held)), []
             self._begin_anew()
             logs = self._execution.logs
             (logs.stdout if self._held_name == "stdout" else logs.stderr).append(text)

@@ -6,7 +6,7 @@ import asyncio
 import os
 import queue
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from .core import AsyncSandbox, PolicyLike
 from .execution import Execution, Result
+from .tools import Modules
 
 T = TypeVar("T")
 THREAD = "sandbox-kernel"
@@ -81,12 +82,9 @@ class Sandbox:
 
     def __init__(
         self, policy: PolicyLike = "assistant", *, level: str | None = None, workspace: str | Path | None = None,
-        timeout: float | None = None,
+        timeout: float | None = None, modules: Modules | None = None,
     ) -> None:  # fmt: skip
-        self._box = AsyncSandbox(policy, level=level, workspace=workspace, timeout=timeout)
-        self._begin()
-
-    def _begin(self) -> None:
+        self._box = AsyncSandbox(policy, level=level, workspace=workspace, timeout=timeout, modules=modules)
         self._lock, self._ended = threading.Lock(), False
         self._loop = _shared.acquire()
         try:
@@ -95,14 +93,17 @@ class Sandbox:
             self.close()
             raise
 
-    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         if threading.current_thread().name == THREAD:
             work.close()
             raise RuntimeError("a coroutine that the sandbox runs must not wait for the sandbox")
         if self._ended:
             work.close()
             raise RuntimeError("this sandbox is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        future = self._begin(work)
         try:
             return future.result()
         except BaseException:
@@ -134,20 +135,23 @@ class Sandbox:
         return self._ended or self._box.closed
 
     def run_code(
-        self, code: str, *, timeout: float | None = None,
-        on_stdout: Callable[[str], Any] | None = None, on_stderr: Callable[[str], Any] | None = None,
-        on_result: Callable[[Result], Any] | None = None,
+        self, code: str, *, timeout: float | None = None, inputs: Mapping[str, Any] | None = None,
+        returns: Iterable[str] = (), modules: Modules | None = None, on_stdout: Callable[[str], Any] | None = None,
+        on_stderr: Callable[[str], Any] | None = None, on_result: Callable[[Result], Any] | None = None,
     ) -> Execution:  # fmt: skip
         """Run a cell and wait for its end, see `AsyncSandbox.run_code`.
 
         The callbacks are called in this thread; what one raises ends the cell and is raised here. So does Ctrl-C.
         """
         calls: dict[str, Callable[[Any], Any] | None] = {"stdout": on_stdout, "stderr": on_stderr, "result": on_result}
-        if not any(calls.values()):
-            return self._wait(self._box.run_code(code, timeout=timeout))
         heard: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
-        work = self._box._run(code, timeout, lambda kind, value: heard.put((kind, value)))
-        future: Future[Execution] = asyncio.run_coroutine_threadsafe(work, self._loop)
+
+        def emit(kind: str, value: Any) -> None:
+            if calls[kind] is not None:
+                heard.put((kind, value))
+
+        work = self._box._run(code, timeout, inputs or {}, tuple(returns), modules or {}, emit)
+        future = self._begin(work)
         future.add_done_callback(lambda _: heard.put(None))
         try:
             while (item := heard.get()) is not None:
@@ -175,6 +179,36 @@ class Sandbox:
             ValueError: `cells` is not positive.
         """
         self._wait(self._box.rollback(cells))
+
+    def put(self, name: str, value: Any, *, timeout: float | None = None) -> None:
+        """Set a variable of the session to a copy of a value of this process, see `AsyncSandbox.put`."""
+        self._wait(self._box.put(name, value, timeout=timeout))
+
+    def get(self, name: str, *, timeout: float | None = None) -> Any:
+        """A copy of a variable of the session, see `AsyncSandbox.get`."""
+        return self._wait(self._box.get(name, timeout=timeout))
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self.put(name, value)
+
+    def __getitem__(self, name: str) -> Any:
+        return self.get(name)
+
+    def call(self, function: str, /, *arguments: Any, timeout: float | None = None, **named: Any) -> Any:
+        """Call a function of the session with values of this process, see `AsyncSandbox.call`."""
+        return self._wait(self._box.call(function, *arguments, timeout=timeout, **named))
+
+    def put_file(self, path: str, data: bytes | str, *, timeout: float | None = None) -> None:
+        """Write a file in the sandbox, see `AsyncSandbox.put_file`."""
+        self._wait(self._box.put_file(path, data, timeout=timeout))
+
+    def get_file(self, path: str, *, timeout: float | None = None) -> bytes:
+        """The content of a file in the sandbox, see `AsyncSandbox.get_file`."""
+        return self._wait(self._box.get_file(path, timeout=timeout))
+
+    def files(self, path: str = ".", *, timeout: float | None = None) -> dict[str, int]:
+        """The names in a folder of the sandbox with their sizes, see `AsyncSandbox.files`."""
+        return self._wait(self._box.files(path, timeout=timeout))
 
     def status(self) -> dict[str, Any]:
         """The level, what proves it, the limits, and what is used now. Sizes in bytes."""

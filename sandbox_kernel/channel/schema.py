@@ -17,6 +17,7 @@ from .framing import Frame
 
 RequestId = Annotated[str, msgspec.Meta(max_length=200)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**31)]
+HostName = Annotated[str, msgspec.Meta(max_length=200)]
 ShortText = Annotated[str, msgspec.Meta(max_length=100_000)]
 PublishType = Literal[
     "display_data", "update_display_data", "clear_output", "execute_result", "error",
@@ -76,7 +77,30 @@ class Reply(_Base, tag="reply"):
     execution_count: Count
 
 
-Message = Ready | Asleep | Stream | Publish | InputRequest | Reply
+class Room(_Base, tag="room"):
+    """The worker asks for memory to write a value into that is too large for a message."""
+
+    serial: Count
+    size: Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+
+
+class Value(_Base, tag="value"):
+    """The value that request ``id`` asked for: in the room with that serial number, or in the one buffer beside it."""
+
+    id: RequestId
+    room: Count = 0
+
+
+class HostCall(_Base, tag="host_call"):
+    """Code of the cell calls a function of the host; the arguments are a value, as in `Value`."""
+
+    serial: Count
+    module: HostName
+    name: HostName
+    room: Count = 0
+
+
+Message = Ready | Asleep | Stream | Publish | InputRequest | Reply | Room | Value | HostCall
 
 _LARGE = 1 << 20
 
@@ -102,7 +126,10 @@ def decode(frame: Frame) -> Message:
     finally:
         if paused:
             gc.enable()
-    if frame.buffers and not isinstance(message, Publish):
+    if isinstance(message, (Value, HostCall)):
+        if len(frame.buffers) != (message.room == 0):
+            raise ProtocolError("a value that is not in exactly one place")
+    elif frame.buffers and not isinstance(message, Publish):
         raise ProtocolError(f"a {type(message).__name__} message cannot carry buffers")
     return message
 
@@ -162,7 +189,18 @@ class CheckpointReply(msgspec.Struct):
     lost: Annotated[list[Annotated[str, msgspec.Meta(max_length=200)]], msgspec.Meta(max_length=20)] = []
 
 
+class ValueReply(msgspec.Struct):
+    """To the requests about values and files; the value itself comes before, as `Value`."""
+
+    status: Literal["ok", "error"]
+    ename: ShortText | msgspec.UnsetType = msgspec.UNSET
+    evalue: str | msgspec.UnsetType = msgspec.UNSET
+    traceback: list[str] | msgspec.UnsetType = msgspec.UNSET
+
+
+VALUE_OPS = ("put", "get", "call", "modules", "write_file", "read_file", "list_files")
 REPLIES: dict[str, type[msgspec.Struct]] = {
+    **dict.fromkeys(VALUE_OPS, ValueReply),
     "execute": ExecuteReply, "complete": CompleteReply, "inspect": InspectReply, "is_complete": IsCompleteReply,
     "checkpoint": CheckpointReply,
 }  # fmt: skip

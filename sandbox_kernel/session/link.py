@@ -55,6 +55,7 @@ class WorkerLink:
         self._channel, self._far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._assembler = Assembler(FROM_WORKER)
         self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
+        self._owned: set[int] = set()
         self._pipes: dict[int, tuple[str, codecs.IncrementalDecoder]] = {}
         self._far_pipes: list[int] = []
         for name in ("stdout", "stderr"):
@@ -89,14 +90,19 @@ class WorkerLink:
     # ------------------------------------------------------------ sending
 
     def send(
-        self, message: dict[str, Any], buffers: Sequence[bytes | memoryview] = (), fds: Sequence[int] = ()
-    ) -> None:
+        self, message: dict[str, Any], buffers: Sequence[bytes | memoryview] = (), fds: Sequence[int] = (), *,
+        owned: bool = False,
+    ) -> None:  # fmt: skip
         """Queue one message; never blocks.
 
         Args:
             fds: go with it, at most 16. The caller closes them once the worker has answered.
+            owned: they are closed here, when they are sent or cannot be.
         """
+        if owned:
+            self._owned.update(fds)
         if self._closed:
+            self._disown(fds)
             return
         idle = not self._outgoing
         packets = [bytes(packet) for packet in encode(message, list(buffers))]
@@ -118,9 +124,21 @@ class WorkerLink:
                 return
             except OSError:
                 self._outgoing.clear()  # the worker is gone; its death is noticed on the reading side
+                self._disown(tuple(self._owned))
                 break
             self._outgoing.popleft()
+            self._disown(fds)
         self._loop.remove_writer(self._channel.fileno())
+
+    def _disown(self, fds: Sequence[int]) -> None:
+        for fd in self._owned.intersection(fds):
+            self._owned.discard(fd)
+            os.close(fd)
+
+    @property
+    def unsent(self) -> int:
+        """Packets that the worker has not made room for yet."""
+        return len(self._outgoing)
 
     # ------------------------------------------------------------ receiving
 
@@ -225,6 +243,7 @@ class WorkerLink:
             return
         self._closed = True
         self._reading = False
+        self._disown(tuple(self._owned))
         for remove in (self._loop.remove_reader, self._loop.remove_writer):
             remove(self._channel.fileno())
         self._channel.close()

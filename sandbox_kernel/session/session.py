@@ -18,6 +18,7 @@ from ..confine.plan import Plan
 from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError, WorkerLost
 from ..policy import Policy
 from .checkpoints import Checkpoints
+from .exchange import Exchange
 from .limits import short_error, short_reply
 from .link import WorkerLink
 from .run import Pending, Run, Runs
@@ -31,7 +32,7 @@ _REMEMBERED = 1000
 _STARTUP = "startup"
 _REPEATS = 10  # of one reply: what an exception in the worker, between sending and noting it, may cause
 # Requests that limits hold for, one at a time: they run code of the cells, or the worker may say that they do.
-CELLS = frozenset({"execute"})
+CELLS = frozenset({"execute", *schema.VALUE_OPS})
 _STIRRING = CELLS | {"comm"}  # what may change the variables
 
 
@@ -72,14 +73,13 @@ class Session:
         self.output, self.clock = self._runs.main.output, self._runs.main.clock
         self._subshells: list[str] = []
         self._introduced: object = self  # the worker that knows of the subshells
-        self._workspace = workspace
-        self._sink = sink
+        self.exchange = Exchange(policy.limits.frame, self.clock, self.supervisor)
+        self._workspace, self._sink = workspace, sink
         self._untold: SandboxError | None = None  # a loss that no cell was there to report
         self._pending: dict[str, Pending] = {}
         self._finished: OrderedDict[str, int] = OrderedDict()
         self._last_executed = ""
-        self.turn = 0
-        self._interrupts = 0
+        self.turn = self._interrupts = 0
         self._escalation: asyncio.TimerHandle | None = None
         self._closing = False
 
@@ -152,6 +152,7 @@ class Session:
             self.turn += 1
             self._last_executed = request_id
             self._interrupts = 0
+            self.exchange.begin(request_id)
         try:
             worker = await self.supervisor.get_worker(stoppable=main)
             self._introduce(worker)
@@ -187,6 +188,8 @@ class Session:
             if run is not None and run.id == request_id:
                 self._runs.end(run)
                 self.supervisor.counting = self.supervisor.counting and not main
+            if main:
+                self.exchange.end()
             if cell:
                 self.watchdog.cell_ended(request_id)
             if main or not self._busy:
@@ -293,6 +296,9 @@ class Session:
             # (For a cell that is over there is nobody to ask.)
             self._runs.charged(message.parent).output.charge(size)
             self._sink.ask(message)
+        elif isinstance(message, (schema.Room, schema.Value, schema.HostCall)):
+            self.output.charge(0 if isinstance(message, schema.Value) else size)
+            self.exchange.receive(message, buffers)
 
     def _text(self, parent: str, name: str, text: str, size: int) -> None:
         run = self._runs.charged(parent)
@@ -331,9 +337,9 @@ class Session:
             raise ProtocolError("a reply to a request that was never made, or that was answered long ago")
         content = schema.check_reply(pending.op, message.content)
         self.supervisor.execution_count = message.execution_count
+        if pending.op in ("execute", "call") and self.supervisor.worker is not None:
+            self.supervisor.worker.drain_pipes()
         if pending.op == "execute":
-            if self.supervisor.worker is not None:
-                self.supervisor.worker.drain_pipes()
             output = self._runs.charged(message.id).output
             content = short_reply(content, size, output.room(), output.rule)
             output.release()
@@ -346,6 +352,7 @@ class Session:
             run.disarm()
             if run.cell:
                 run.output.release()
+        self.exchange.end()
         self._sink.flush()
         if error.state == "lost" and self.checkpoints.reason:
             error.data["why_lost"] = f"There was no copy to bring them back from: {self.checkpoints.reason}."
@@ -373,11 +380,6 @@ class Session:
     def forget_loss(self) -> None:
         """The worker was lost on purpose: the next cell need not begin with the news."""
         self._untold = None
-
-    def abandon(self, error: SandboxError) -> None:
-        """End everything at once; whoever waits for a reply gets this error."""
-        self._closing = True
-        self.supervisor.abandon(error)
 
     async def shutdown(self, restart: bool, grace_s: float) -> None:
         """End the worker: softly while it is idle (its exit handlers run), at once when it is busy."""

@@ -44,13 +44,12 @@ def start(
     return start_interpreter(
         policy.worker.python or sys.executable or "/proc/self/exe", environment,
         lambda python: make_plans(
-            policy, workspace, launcher_env={**environment, **_home(launcher_env)}, hidden=hidden, python=python
+            policy, workspace, launcher_env={**environment, **_places(launcher_env)}, hidden=hidden, python=python
         ),
         denials,
     )  # fmt: skip
 
 
-def _home(launcher_env: Mapping[str, str]) -> dict[str, str]:
-    """Where the home is, so that it is not shown; the sandbox's own replaces it in the plan."""
-    home = launcher_env.get("HOME", "")
-    return {"HOME": home} if os.path.isabs(home) else {}
+def _places(launcher_env: Mapping[str, str]) -> dict[str, str]:
+    """The home, so that it is not shown, and where temporary folders are made. The plan replaces both."""
+    return {name: launcher_env[name] for name in ("HOME", "TMPDIR") if os.path.isabs(launcher_env.get(name, ""))}

@@ -29,7 +29,7 @@ _Packet = tuple[bytes, list[tuple[int, int, bytes]], int, Any]
 
 _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.EBADF}
 BROKEN_PROTOCOL = 76  # exit status: the front sent what it must not send
-_ANSWERS = {"input_reply", "input_refused"}
+_ANSWERS = {"input_reply", "input_refused", "room", "room_refused", "host_reply"}
 _FDS_BYTES = socket.CMSG_SPACE(16 * 4)
 _RECV_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 # What recvmsg() returns for ever once the front has closed its end; Linux echoes the flag.
@@ -65,7 +65,7 @@ class Request:
 
 @dataclass(slots=True)
 class Waiter:
-    """Somebody in ``input()``: `answer` is filled when it has come, and a byte is written to `wake`.
+    """Somebody who has asked the front: `answer` is filled when it has come, and a byte is written to `wake`.
 
     Attributes:
         thread: that waits.
@@ -246,10 +246,14 @@ class Link:
     def _sort_in(self, fields: dict[str, Any], buffers: list[memoryview]) -> None:
         if fields["op"] in _ANSWERS:
             waiter = self.waiters.get(fields["serial"])
+            fds = self._inbox.fds
             if waiter is not None and waiter.answer is None:
-                waiter.answer = fields
+                waiter.answer = {**fields, "buffers": buffers, "fds": fds}
                 with contextlib.suppress(OSError):
                     os.write(waiter.wake, b"!")
+            else:  # whoever asked was interrupted
+                for fd in fds:
+                    os.close(fd)
             return
         request = Request(fields["op"], fields.get("id") or "", fields, buffers, self._inbox.fds)
         # After an exception between this and the popleft() above, the same packet is read again.

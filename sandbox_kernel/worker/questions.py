@@ -7,14 +7,14 @@ import os
 import select
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 from IPython.core.error import StdinNotImplementedError
 
-from ..channel.framing import encode
+from ..channel.framing import Bytes, encode
 from .link import Link, Waiter
 from .wakeup import Wakeup
 
@@ -44,29 +44,8 @@ class Questions:
         """
         if os.getpid() != self._link.pid:
             raise StdinNotImplementedError("input() is not possible in a forked process")
-        serial = next(self._serials)
-        question = {
-            "type": "input_request",
-            "parent": parent,
-            "serial": serial,
-            "prompt": prompt[:PROMPT_CHARS],
-            "password": password,
-        }
-        ready, wake = os.pipe()
-        waiter = self._link.waiters[serial] = Waiter(wake)
-        try:
-            if threading.current_thread() is threading.main_thread():
-                with self._interrupts_at_safe_points() as interrupts:
-                    self._link.send(encode(question))
-                    self._wait(waiter, ready, interrupts)
-            else:
-                self._link.send(encode(question))
-                self._wait(waiter, ready, None)
-        finally:
-            self._link.waiters.pop(serial, None)
-            os.close(ready)
-            os.close(wake)
-        answer = waiter.answer or {}
+        question = {"type": "input_request", "parent": parent, "prompt": prompt[:PROMPT_CHARS], "password": password}
+        answer = self.exchange(question)
         if answer.get("op") != "input_reply":
             reason = str(answer.get("reason") or "this frontend does not support input")
             raise StdinNotImplementedError(reason)
@@ -74,6 +53,37 @@ class Questions:
         if value == END_OF_FILE:
             raise EOFError
         return value
+
+    def exchange(self, message: dict[str, Any], buffers: Sequence[Bytes] = ()) -> dict[str, Any]:
+        """Send a message that the front answers, and wait for the answer.
+
+        Args:
+            message: gets a "serial".
+
+        Returns:
+            the answer's fields, with "buffers" and "fds" (whoever calls this owns them).
+
+        Raises:
+            KeyboardInterrupt: interrupted while waiting (main thread only).
+            ValueError, TypeError: the message cannot be sent.
+        """
+        serial = next(self._serials)
+        packets = list(encode({**message, "serial": serial}, buffers))
+        ready, wake = os.pipe()
+        waiter = self._link.waiters[serial] = Waiter(wake)
+        try:
+            if threading.current_thread() is threading.main_thread():
+                with self._interrupts_at_safe_points() as interrupts:
+                    self._link.send(packets)
+                    self._wait(waiter, ready, interrupts)
+            else:
+                self._link.send(packets)
+                self._wait(waiter, ready, None)
+        finally:
+            self._link.waiters.pop(serial, None)
+            os.close(ready)
+            os.close(wake)
+        return waiter.answer or {}
 
     def _wait(self, waiter: Waiter, ready: int, interrupts: Interrupts | None) -> None:
         poller = select.poll()

@@ -24,6 +24,7 @@ from .kernel import WorkerKernel
 from .link import Link, Request, leave
 from .per_shell import MAIN
 from .session import clip_count, clip_error, packets_of
+from .values import Values
 from .wakeup import Bell, Wakeup
 
 COMM_TYPES = {"comm_open", "comm_msg", "comm_close"}
@@ -56,6 +57,8 @@ class Server:
         self._link = link
         self._loop = loop
         self._wakeup = wakeup
+        assert kernel.questions is not None  # noqa: S101 - set when the channel was attached
+        self._values = Values(kernel, link, kernel.questions)
         # One context for all cells: what a cell sets in a context variable the next one sees.
         self._context = contextvars.copy_context()
         self._active: Request | None = None
@@ -230,7 +233,7 @@ class Server:
             self._end_fork(content)
         while not request.replied:
             with suppress(BaseException):
-                if request.op == "execute":
+                if request.op in ("execute", "call"):
                     self._flush()
                 self._reply(request, content or self._failure(request, RuntimeError("there is no answer")))
 
@@ -296,6 +299,8 @@ class Server:
             startup.run(kernel.shell, fields["files"])
         elif request.op == "comm" and fields["msg_type"] in COMM_TYPES:
             answer = kernel.shell_handlers[fields["msg_type"]](None, [b""], message)
+        elif request.op in self._values.handlers:
+            answer = self._values.answer(request)
         else:
             raise ValueError(f"unknown request {request.op!r}")
         if inspect.isawaitable(answer):
@@ -331,6 +336,8 @@ class Server:
             return {"status": "ok", "found": False, "data": {}, "metadata": {}}
         if request.op == "is_complete":
             return {"status": "unknown"}
+        if request.op in self._values.handlers:
+            return {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
         if request.op != "execute":
             return {}
         name, value = type(error).__name__, str(error)

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -273,10 +272,12 @@ def test_ten_at_once_from_two_threads() -> None:
         assert list(pool.map(work, range(10))) == [[str(n * 10 + i) for i in range(6)] for n in range(10)]
 
 
-def test_many_cycles_leave_nothing() -> None:
-    def seen() -> tuple[set[int], int, set[str], list[str]]:
-        names = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("sandbox-")}
-        return children(), len(os.listdir("/proc/self/fd")), names, sorted(t.name for t in threading.enumerate())
+def test_many_cycles_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def seen() -> tuple[set[int], int, list[str], list[str]]:
+        left = os.listdir(tmp_path)
+        return children(), len(os.listdir("/proc/self/fd")), left, sorted(t.name for t in threading.enumerate())
 
     Sandbox().close()
     before = seen()
@@ -294,12 +295,14 @@ def test_a_host_that_is_killed_takes_everything_along(tmp_path: Path) -> None:
         "box.run_code('import subprocess; p = subprocess.Popen([\"sleep\", \"60\"], start_new_session=True)')\n"
         "print(1, flush=True)\ntime.sleep(60)\n"
     )
-    before = {name for name in os.listdir(tempfile.gettempdir()) if name.startswith("sandbox-")}
-    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True) as host:
+    (tmp_path / "tmp").mkdir()
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    with subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True, env=environment) as host:
         assert host.stdout is not None and host.stdout.readline()
         below = children(host.pid)
+        assert os.listdir(tmp_path / "tmp")
         assert len(below) >= 4
         host.kill()
     wait_for(lambda: not [pid for pid in below if Path(f"/proc/{pid}/cmdline").exists()
                           and Path(f"/proc/{pid}/cmdline").read_bytes()])  # fmt: skip
-    wait_for(lambda: {n for n in os.listdir(tempfile.gettempdir()) if n.startswith("sandbox-")} <= before)
+    wait_for(lambda: not os.listdir(tmp_path / "tmp"))

@@ -1,0 +1,191 @@
+"""Requests about values and files, for `core`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from ..errors import ProtocolError, SandboxError
+from ..session.exchange import Outgoing
+from ..session.session import Session
+from .tools import Modules, Tools, description
+from .values import pack, refusal, unpack, variable
+
+
+class Calls:
+    """What can be asked of a session besides running a cell."""
+
+    _session: Session | None
+    _tools: Tools
+    _modules: Mapping[str, Mapping[str, Any]]
+    _most: int
+    _installed: int
+    _stale: set[str]  # modules of one cell that a process brought back to life may still have
+
+    def _turn(self) -> AbstractAsyncContextManager[Session]:
+        """The session, for the only request at a time."""
+        raise NotImplementedError
+
+    async def _ask(
+        self, op: str, fields: Mapping[str, Any], timeout: float | None, value: Outgoing | None = None
+    ) -> dict[str, Any]:
+        """One request; the value goes with it."""
+        raise NotImplementedError
+
+    async def _end_worker(self, cause: SandboxError) -> None:
+        """Replace the worker; returns when it is gone."""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ for everybody
+
+    async def put(self, name: str, value: Any, *, timeout: float | None = None) -> None:
+        """Set a variable of the session to a copy of a value of this process.
+
+        Raises:
+            FrameRefused: the value is of a type that cannot pass, or too large.
+            ValueError: the name cannot be a variable's.
+            SandboxError: the worker was lost, or a limit reached.
+        """
+        variable(name)
+        async with self._turn():
+            await self._put(name, value, timeout)
+
+    async def get(self, name: str, *, timeout: float | None = None) -> Any:
+        """A copy of a variable of the session.
+
+        Raises:
+            KeyError: there is none of that name.
+            FrameRefused: its value is of a type that cannot pass, or too large.
+            SandboxError: the worker was lost, or a limit reached.
+        """
+        variable(name)
+        async with self._turn():
+            return await self._get({"name": name}, timeout)
+
+    async def call(self, function: str, /, *arguments: Any, timeout: float | None = None, **named: Any) -> Any:
+        """Call a function of the session, such as ``"f"`` or ``"model.predict"``, with values of this process.
+
+        Coroutine functions are awaited. The arguments are never part of what the session's code can see beforehand.
+
+        Returns:
+            a copy of what it returned.
+
+        Raises:
+            CellError: it raised.
+            FrameRefused: an argument, or what it returned, cannot pass.
+            SandboxError: the worker was lost, or a limit reached.
+        """
+        for name in function.split("."):
+            variable(name)
+        async with self._turn():
+            return await self._value("call", {"name": function}, timeout, (arguments, named))
+
+    async def put_file(self, path: str, data: bytes | str, *, timeout: float | None = None) -> None:
+        """Write a file in the sandbox; folders on the way are made.
+
+        Args:
+            path: in the sandbox, from the folder that cells start in.
+            data: text is written as UTF-8.
+
+        Raises:
+            OSError: it cannot be written.
+            FrameRefused: it is too large.
+        """
+        content = data.encode() if isinstance(data, str) else bytes(data)
+        async with self._turn():
+            await self._value("write_file", {"path": str(path)}, timeout, content)
+
+    async def get_file(self, path: str, *, timeout: float | None = None) -> bytes:
+        """The content of a file in the sandbox.
+
+        Raises:
+            OSError: it cannot be read, see `put_file`.
+            FrameRefused: it is too large.
+        """
+        async with self._turn():
+            content = await self._value("read_file", {"path": str(path)}, timeout)
+            if isinstance(content, bytes):
+                return content
+            junk = ProtocolError("the content of a file is no bytes")
+            await self._end_worker(junk)
+            raise junk
+
+    async def files(self, path: str = ".", *, timeout: float | None = None) -> dict[str, int]:
+        """The names in a folder of the sandbox, with the sizes of files in bytes; folders have -1.
+
+        Raises:
+            OSError: it cannot be read, see `put_file`.
+        """
+        async with self._turn():
+            found = await self._value("list_files", {"path": str(path)}, timeout)
+            match found:
+                case list() if all(_is_entry(entry) for entry in found):
+                    return dict(found)
+            junk = ProtocolError("a list of files is none")
+            await self._end_worker(junk)
+            raise junk
+
+    # ------------------------------------------------------------ for one turn
+
+    async def _put(self, name: str, value: Any, timeout: float | None) -> None:
+        await self._value("put", {"name": name}, timeout, value)
+
+    async def _get(self, fields: Mapping[str, Any], timeout: float | None) -> Any:
+        return await self._value("get", fields, timeout)
+
+    async def _value(self, op: str, fields: Mapping[str, Any], timeout: float | None, *value: Any) -> Any:
+        """Ask with a value or none; the value that came back, or None."""
+        outgoing = await asyncio.to_thread(pack, value[0], self._most) if value else None
+        reply = await self._ask(op, fields, timeout, outgoing)
+        error = refusal(reply)
+        memory = self._session.exchange.take() if self._session is not None else None
+        if error is not None:
+            raise error
+        if memory is None:
+            return None
+        try:
+            return await asyncio.to_thread(unpack, memory, self._most)
+        except ProtocolError as broken:
+            await self._end_worker(broken)
+            raise
+
+    async def _install(self, session: Session) -> None:
+        """Make the sandbox's modules known to a worker that does not have them yet."""
+        worker = await session.supervisor.get_worker(stoppable=False)
+        if worker.number != self._installed:
+            if self._modules or self._stale:
+                await self._tell_modules(self._modules, sorted(self._stale))
+            self._installed, self._stale = worker.number, set()
+
+    async def _tell_modules(self, modules: Mapping[str, Mapping[str, Any]], remove: Sequence[str]) -> None:
+        told, values = description(modules)
+        await self._value("modules", {"add": told, "remove": list(remove)}, None, values)
+
+    @asynccontextmanager
+    async def _more_modules(self, modules: Modules) -> AsyncIterator[None]:
+        """Further modules for one cell."""
+        if not modules:
+            yield
+            return
+        await self._tell_modules(modules, ())
+        self._tools.push(modules)
+        try:
+            yield
+        finally:
+            self._tools.pop()
+            session = self._session
+            worker = session.supervisor.worker if session is not None else None
+            self._stale |= modules.keys() - self._modules.keys()
+            if worker is not None and worker.number == self._installed:
+                again = {name: self._modules[name] for name in modules if name in self._modules}
+                await self._tell_modules(again, list(modules))
+                self._stale -= modules.keys()
+
+
+def _is_entry(entry: Any) -> bool:
+    match entry:
+        case (str(), int()):
+            return True
+    return False

@@ -1,0 +1,74 @@
+"""Values in and out of a session, for `core`: packing, asking, and the exceptions that stand for a refusal."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Mapping
+from typing import Any
+
+from .. import frames
+from ..errors import CellError, FrameRefused, ProtocolError
+from ..frames import transport
+from ..outputs.text import clean_text
+from ..session.exchange import Outgoing
+
+# Built-in errors that a request about a file may raise here; what else the sandbox says is text.
+_FILE_ERRORS = (
+    "FileNotFoundError", "FileExistsError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "OSError",
+)  # fmt: skip
+# A frame that is in order, and yet more than this process wants or can read.
+_HONEST = ("needs a package", "more memory", "too much memory", "steps", "larger than", "may have")
+
+
+def pack(value: Any, most: int) -> Outgoing:
+    """A value on its way in.
+
+    Raises:
+        FrameRefused: it is of a type that does not cross, or too large.
+    """
+    return Outgoing.of(*frames.dumps(value), most)
+
+
+def unpack(memory: memoryview, most: int) -> Any:
+    """A value from the worker.
+
+    Raises:
+        FrameRefused: it cannot be read here.
+        ProtocolError: it is no frame; whoever sent it means harm.
+    """
+    budget = frames.Budget(wire_bytes=most, memory_bytes=8 * most)
+    try:
+        return frames.loads(*transport.unpack(memory, budget=budget), budget=budget)
+    except FrameRefused as error:
+        if any(word in str(error) for word in _HONEST):
+            raise
+        raise ProtocolError(f"a value that is no frame: {error}") from error
+
+
+def variable(name: str) -> str:
+    """The name, if it can be a variable's.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"{name!r} cannot be the name of a variable")
+    return name
+
+
+def refusal(reply: Mapping[str, Any]) -> Exception | None:
+    """The exception that a reply to a request about values stands for; None when there is none."""
+    if reply.get("status") != "error":
+        return None
+    # A host that prints the exception prints it to a terminal.
+    name, text = clean_text(str(reply.get("ename", ""))), clean_text(str(reply.get("evalue", "")))
+    if name == "FrameRefused":
+        error = FrameRefused("-")
+        error.message, error.args = text, (text,)
+        return error
+    if name == "KeyError":
+        return KeyError(text)
+    if name in _FILE_ERRORS:
+        kind: type[Exception] = getattr(builtins, name)
+        return kind(text)
+    return CellError(name, text, clean_text("\n".join(map(str, reply.get("traceback") or ()))))

@@ -1,0 +1,268 @@
+"""Values that cross between front and worker, and the worker's calls of host functions.
+
+A value is a packed frame (`frames.transport`). A small one travels in a message. A large one is written into memory
+that the front makes, sizes and seals, whichever way it goes: the worker may make none of its own, and what it made
+could be cut short under the reader, or changed after it was checked. Descriptors go from the front to the worker only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import mmap
+import os
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..channel import schema
+from ..errors import FrameRefused, ProtocolError, size_text
+from .clock import Clock
+from .supervisor import Supervisor
+
+INLINE_BYTES = 256 * 1024
+_ROOMS = 8  # that the worker may have at a time
+_CALLS = 64  # of host functions that may be under way, or have an answer that was not taken yet
+_UNREAD_PACKETS = 128  # no more answers while so many packets wait for the worker to take them
+_MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
+_FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+_FINAL = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
+
+
+@dataclass(slots=True)
+class Outgoing:
+    """A value on its way to the worker: the buffers of its message, or the descriptor of its memory."""
+
+    buffers: list[bytes] = field(default_factory=list)
+    fds: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, payload: bytes, buffers: Sequence[memoryview], most: int) -> Outgoing:
+        """Pack a value; call it from a thread when it may be large.
+
+        Args:
+            payload, buffers: of `frames.dumps`.
+            most: bytes that it may have.
+
+        Raises:
+            FrameRefused: it is larger, or there is no memory for it.
+        """
+        from ..frames import transport  # a kernel that passes no values need not have it
+
+        pieces = transport.pack(payload, buffers)
+        size = transport.packed_size(pieces)
+        if size > most:
+            raise FrameRefused(f"a value of {size_text(size)} is larger than {size_text(most)}; limits.frame")
+        if size <= INLINE_BYTES:
+            return cls(buffers=[b"".join(pieces)])
+        try:
+            fd = _memory(size)
+            try:
+                _write(fd, pieces)
+                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FIXED | _FINAL)
+            except BaseException:
+                os.close(fd)
+                raise
+        except OSError as error:
+            raise FrameRefused(f"no memory could be made for a value of {size_text(size)}: {error}") from error
+        return cls(fds=[fd])
+
+    def close(self) -> None:
+        """Give up this process's descriptor; the worker has its own. Idempotent."""
+        fds, self.fds = self.fds, []
+        for fd in fds:
+            os.close(fd)
+
+
+def _memory(size: int) -> int:
+    """New memory of that size, which nobody can resize, nor execute where the kernel knows how to forbid it."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        fd = os.memfd_create("frame", flags | _MFD_NOEXEC_SEAL)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        fd = os.memfd_create("frame", flags)
+    try:
+        os.ftruncate(fd, size)
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FIXED)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _write(fd: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
+    at = 0
+    for piece in pieces:
+        rest = memoryview(piece).cast("B")
+        while rest:
+            done = os.pwrite(fd, rest, at)
+            at += done
+            rest = rest[done:]
+
+
+def _take(fd: int) -> mmap.mmap:
+    """The content of a room, which nobody can change any more. Changes to it stay in this process.
+
+    Raises:
+        ProtocolError: the worker still has a way to write to it.
+    """
+    try:
+        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FINAL)
+    except OSError as error:
+        # EBUSY: mapped so that later writes would show here, after the content was checked.
+        raise ProtocolError(f"the memory of a value was kept open for writing ({error.strerror})") from error
+    options: dict[str, Any] = {"flags": mmap.MAP_PRIVATE, "prot": mmap.PROT_READ | mmap.PROT_WRITE}
+    if sys.version_info >= (3, 13):
+        options["trackfd"] = False  # a descriptor for each value that lives would be too many
+    return mmap.mmap(fd, os.fstat(fd).st_size, **options)
+
+
+Answer = Outgoing | tuple[str, str]  # a value, or the name and text of an exception
+Answerer = Callable[[str, str, memoryview], Awaitable[Answer]]
+
+
+class Exchange:
+    """The front's side, for one session.
+
+    Args:
+        most: bytes of one value.
+        clock: of the running cell; stands still while host functions work.
+        supervisor: of the worker.
+
+    Attributes:
+        on_call: answers calls of host functions: module, name and arguments, which are hostile. None: there are none.
+            It raises ProtocolError when the arguments are no frame.
+    """
+
+    def __init__(self, most: int, clock: Clock, supervisor: Supervisor) -> None:
+        self._most, self._clock, self._supervisor = most, clock, supervisor
+        self.on_call: Answerer | None = None
+        self._request = ""
+        self._value: memoryview | None = None
+        self._rooms: dict[int, int] = {}  # serial -> descriptor
+        self._room_bytes = 0
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def begin(self, request_id: str) -> None:
+        """A request that limits hold for is about to be sent."""
+        self.end()
+        self._request, self._value = request_id, None
+
+    def end(self) -> None:
+        """It has its reply, or the worker is lost: nothing is owed to it any more."""
+        self._request = ""
+        for fd in self._rooms.values():
+            os.close(fd)
+        self._rooms, self._room_bytes = {}, 0
+        for task in self._calls:
+            task.cancel()
+
+    def take(self) -> memoryview | None:
+        """The value that the last request has brought, once. Hostile until it has passed `frames.loads`."""
+        value, self._value = self._value, None
+        return value
+
+    def receive(self, message: schema.Room | schema.Value | schema.HostCall, buffers: list[memoryview]) -> None:
+        """A message of the worker about values.
+
+        Raises:
+            ProtocolError: it is not in order.
+        """
+        if isinstance(message, schema.Room):
+            self._open(message)
+            return
+        memory = self._content(message.room, buffers)
+        if isinstance(message, schema.HostCall):
+            self._call(message, memory)
+        elif message.id == self._request:  # (else it was interrupted)
+            if self._value is not None:
+                raise ProtocolError("a second value for one request")
+            self._value = memory
+
+    def _content(self, room: int, buffers: list[memoryview]) -> memoryview:
+        if not room:
+            return memoryview(bytearray(buffers[0]))  # arrays in it are to be writable, and at aligned addresses
+        fd = self._rooms.pop(room, None)
+        if fd is None:
+            if not self._request:
+                return memoryview(bytearray())  # its request is over
+            raise ProtocolError("a value in a room that there is not")
+        try:
+            self._room_bytes -= os.fstat(fd).st_size
+            return memoryview(_take(fd))
+        finally:
+            os.close(fd)
+
+    def _open(self, message: schema.Room) -> None:
+        worker = self._supervisor.worker
+        if worker is None:
+            return
+        if message.serial in self._rooms:
+            raise ProtocolError("a room that it already has")
+        reason = ""
+        if not self._request:
+            reason = "no cell runs"
+        elif message.size > self._most:
+            reason = f"a value of {size_text(message.size)} is larger than limits.frame = {size_text(self._most)}"
+        elif len(self._rooms) >= _ROOMS or self._room_bytes + message.size > 2 * self._most:
+            reason = "too many large values are under way"
+        if not reason:
+            try:
+                fd = _memory(message.size)
+            except OSError as error:
+                reason = f"no memory could be made for it: {error.strerror}"
+            else:
+                self._rooms[message.serial] = fd
+                self._room_bytes += message.size
+                worker.send({"op": "room", "serial": message.serial}, fds=[os.dup(fd)], owned=True)
+                return
+        worker.send({"op": "room_refused", "serial": message.serial, "reason": reason})
+
+    # ------------------------------------------------------------ host functions
+
+    def refuse(self, serial: int, name: str, text: str) -> None:
+        """Answer a call with an exception."""
+        worker = self._supervisor.worker
+        if worker is not None:
+            worker.send({"op": "host_reply", "serial": serial, "ename": name, "evalue": text})
+
+    def _call(self, message: schema.HostCall, arguments: memoryview) -> None:
+        if self.on_call is None or not self._request:
+            when = "only while a cell runs" if self.on_call else "here"
+            self.refuse(message.serial, "RuntimeError", f"no function of the host can be called {when}")
+        elif len(self._calls) >= _CALLS:
+            raise ProtocolError("too many calls of host functions at a time")
+        else:
+            task = asyncio.get_running_loop().create_task(self._serve(self.on_call, message, arguments))
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
+
+    async def _serve(self, on_call: Answerer, message: schema.HostCall, arguments: memoryview) -> None:
+        worker, resume = self._supervisor.worker, self._clock.pause()
+        answer: Answer
+        try:
+            answer = await on_call(message.module, message.name, arguments)
+        except ProtocolError as error:
+            self._supervisor.kill(error)
+            return
+        except Exception as error:  # a fault of ours; the cell must not wait for ever
+            answer = ("RuntimeError", f"the host could not answer: {type(error).__name__}")
+        finally:
+            resume()
+        try:
+            while worker is not None and worker.unsent > _UNREAD_PACKETS:
+                await asyncio.sleep(0.01)  # it asks, and does not listen
+            if worker is None or worker is not self._supervisor.worker:
+                return
+            if isinstance(answer, Outgoing):
+                fds, answer.fds = answer.fds, []
+                worker.send({"op": "host_reply", "serial": message.serial}, answer.buffers, fds, owned=True)
+            else:
+                self.refuse(message.serial, *answer)
+        finally:
+            if isinstance(answer, Outgoing):
+                answer.close()

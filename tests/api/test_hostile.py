@@ -1,0 +1,354 @@
+"""A worker that speaks on its channel what it must not: the host runs nothing, says so, and goes on."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox_kernel import Sandbox
+from sandbox_kernel.errors import FrameRefused, ProtocolError, SandboxError
+
+# What a cell can do: the channel is its descriptor 3, and all of the worker's own code is in its hands.
+TOOLS = """
+import array, ctypes, fcntl, gc, json, mmap, os, socket, struct, threading, time
+from sandbox_kernel import frames
+from sandbox_kernel.channel.framing import encode, split
+from sandbox_kernel.frames import transport
+channel = socket.socket(fileno=os.dup(3))
+values = next(o for o in gc.get_objects() if type(o).__name__ == "Values")
+questions = values._questions
+
+def say(message, buffers=()):
+    for packet in encode(message, buffers):
+        channel.send(packet)
+
+def packed(payload, *buffers):
+    return b"".join(transport.pack(payload, [memoryview(b) for b in buffers]))
+
+def answer(op, act, reply={"status": "ok"}):
+    def evil(request):
+        act(request)
+        return dict(reply)
+    values.handlers[op] = evil
+
+def room(size):
+    told = questions.exchange({"type": "room", "size": size})
+    return told, (told["fds"] or [-1])[0]
+"""
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Sandbox]:
+    # What is brought back would be as hostile as before.
+    policy = {"preset": "assistant", "recovery": {"checkpoints": "off"}}
+    with Sandbox(policy, modules={"host": {"echo": lambda *a, **k: a[0] if a else None}}) as box:
+        yield box
+
+
+@pytest.fixture
+def box(shared: Sandbox) -> Sandbox:
+    shared.restart()
+    assert shared.run_code(TOOLS).success
+    return shared
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "canary"
+    yield path
+    assert not path.exists(), "code ran in the host"
+
+
+LOST = ("lost", "restored")
+
+
+class Evil:
+    """A classic: unpickling it runs a command."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.path}",)
+
+
+def still_good(box: Sandbox) -> None:
+    """The host is in order, and so is the sandbox."""
+    assert box.run_code("6 * 7").results[0].text == "42"
+    box["x"] = [1, 2]
+    assert box["x"] == [1, 2]
+
+
+def payloads(canary: Path) -> list[bytes]:
+    evil = Evil(canary)
+    named = b"cos\nsystem\n(S'touch " + str(canary).encode() + b"'\ntR."
+    ext = b"\x80\x05\x82\x01."
+    return [pickle.dumps(evil, p) for p in range(6)] + [
+        pickle.dumps({"a": [evil]}), pickle.dumps(ValueError(evil)), named, ext, b"", b"\x80\x05", os.urandom(100),
+        pickle.dumps([evil]) + pickle.dumps(1), b"\x80\x05]\x94h\x00a.", b"\x80\x05\x8e" + b"\xff" * 8,
+    ]  # fmt: skip
+
+
+class TestValues:
+    @pytest.mark.parametrize("at", range(16))
+    def test_a_payload_that_is_no_frame(self, box: Sandbox, canary: Path, at: int) -> None:
+        payload = payloads(canary)[at]
+        code = "answer('get', lambda r: say({'type': 'value', 'id': r.id, 'room': 0}, [packed(payload)]))"
+        assert box.run_code(code, inputs={"payload": payload}).success
+        with pytest.raises((ProtocolError, FrameRefused)) as caught:
+            box["x"]
+        assert isinstance(caught.value, ProtocolError) and "protocol" in str(caught.value)
+        still_good(box)
+
+    def test_as_part_of_an_execution_it_is_data(self, box: Sandbox, canary: Path) -> None:
+        code = "answer('get', lambda r: say({'type': 'value', 'id': r.id, 'room': 0}, [packed(payload)]))"
+        ex = box.run_code(code, inputs={"payload": pickle.dumps(Evil(canary))}, returns=["x"])
+        assert ex.error is not None and ex.error.name == "ProtocolError" and ex.state in LOST and not ex.returned
+        still_good(box)
+
+    def test_a_call_s_value(self, box: Sandbox, canary: Path) -> None:
+        code = "answer('call', lambda r: say({'type': 'value', 'id': r.id, 'room': 0}, [packed(payload)]))"
+        box.run_code(code, inputs={"payload": pickle.dumps(Evil(canary))})
+        with pytest.raises(ProtocolError):
+            box.call("f")
+        still_good(box)
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "{'type': 'value', 'id': r.id, 'room': 0}, []", "{'type': 'value', 'id': r.id, 'room': 0}, [b'', b'']",
+            "{'type': 'value', 'id': r.id, 'room': 77}, []", "{'type': 'value', 'id': r.id, 'room': 1}, [b'x']",
+            "{'type': 'value', 'id': r.id, 'room': -1}, []", "{'type': 'value', 'id': r.id, 'room': 'x'}, []",
+            "{'type': 'value', 'id': [], 'room': 0}, [b'x']", "{'type': 'room', 'serial': 1, 'size': 0}",
+            "{'type': 'room', 'serial': 1, 'size': 2**63}", "{'type': 'room', 'serial': 2**40, 'size': 1}",
+            "{'type': 'host_call', 'serial': 1, 'module': 'x' * 201, 'name': 'y', 'room': 0}, [b'x']",
+            "{'type': 'host_call', 'serial': 1, 'module': 'host', 'name': {}, 'room': 0}, [b'x']",
+            "{'type': 'host_call', 'serial': 1, 'module': 'host', 'name': 'echo', 'room': 5}, []",
+            "{'type': 'reply', 'id': r.id, 'content': {'status': 'ok', 'ename': 5}, 'execution_count': 1}",
+            "{'type': 'reply', 'id': r.id, 'content': {'status': 'what'}, 'execution_count': 1}",
+        ],
+    )
+    def test_a_message_that_is_not_in_order(self, box: Sandbox, message: str) -> None:
+        assert box.run_code(f"answer('get', lambda r: (say({message}), time.sleep(20)))").success
+        with pytest.raises(ProtocolError):
+            box["x"]
+        still_good(box)
+
+    def test_raw_bytes_in_place_of_a_frame(self, box: Sandbox, canary: Path) -> None:
+        short, long = b"\x03\x00\x00", b"\x03\xff\xff\xff\xff\x00\x01x"
+        for raw in (short, long, b"\x03" + os.urandom(50), pickle.dumps(Evil(canary))):
+            box.run_code(TOOLS)
+            box.run_code("answer('get', lambda r: (channel.send(raw), time.sleep(20)))", inputs={"raw": raw})
+            with pytest.raises(ProtocolError):
+                box["x"]
+        still_good(box)
+
+    def test_two_values_for_one_request(self, box: Sandbox) -> None:
+        value = "{'type': 'value', 'id': r.id, 'room': 0}, [packed(*frames.dumps(1)[:1])]"
+        box.run_code(f"answer('get', lambda r: (say({value}), say({value}), time.sleep(20)))")
+        with pytest.raises(ProtocolError, match="second value"):
+            box["x"]
+        still_good(box)
+
+    def test_an_answer_without_the_value_is_none(self, box: Sandbox) -> None:
+        box.run_code("answer('get', lambda r: None)")
+        assert box["x"] is None
+        box.run_code("answer('read_file', lambda r: None); answer('list_files', lambda r: None)")
+        for call in (lambda: box.get_file("x"), box.files):
+            with pytest.raises(ProtocolError):
+                call()
+            box.run_code(TOOLS + "answer('list_files', lambda r: say({'type': 'value', 'id': r.id, 'room': 0}, "
+                         "[packed(frames.dumps([('x', 'y')])[0])]))")  # fmt: skip
+        still_good(box)
+
+    def test_a_value_for_another_request_is_nobody_s(self, box: Sandbox) -> None:
+        box.run_code("say({'type': 'value', 'id': 'api-999', 'room': 0}, [b'x'])")
+        still_good(box)
+
+    def test_errors_are_text(self, box: Sandbox) -> None:
+        reply = {"status": "error", "ename": "os.system", "evalue": "\x1b]0;title\x07", "traceback": ["x"]}
+        box.run_code("answer('get', lambda r: None, reply)", inputs={"reply": reply})
+        with pytest.raises(SandboxError) as caught:
+            box["x"]
+        assert type(caught.value).__name__ == "CellError" and "\x1b" not in str(caught.value)
+        box.run_code("values.handlers['get'] = values._get")
+        still_good(box)
+
+
+class TestRooms:
+    def test_a_room_kept_open_for_writing_is_hostile(self, box: Sandbox) -> None:
+        """Else the content could be changed after it was checked."""
+        code = """
+def evil(r):
+    global kept
+    data = packed(*frames.dumps(bytes(300_000))[:1])
+    told, fd = room(len(data))
+    kept = mmap.mmap(fd, len(data))
+    kept[:] = data
+    say({'type': 'value', 'id': r.id, 'room': told['serial']})
+    time.sleep(20)
+answer('get', evil)"""
+        assert box.run_code(code).success
+        with pytest.raises(ProtocolError, match="kept open for writing"):
+            box["x"]
+        still_good(box)
+
+    def test_a_room_cannot_be_resized_or_changed_later(self, box: Sandbox) -> None:
+        code = """
+said = []
+def evil(r):
+    data = packed(*frames.dumps(bytes(300_000))[:1])
+    told, fd = room(len(data))
+    for act in (lambda: os.ftruncate(fd, 10), lambda: os.ftruncate(fd, 1 << 30)):
+        try: act(); said.append('done')
+        except OSError as e: said.append(e.errno)
+    os.pwrite(fd, data, 0)
+    say({'type': 'value', 'id': r.id, 'room': told['serial']})
+    time.sleep(0.3)
+    again = lambda: os.pwrite(os.open(f'/proc/self/fd/{fd}', os.O_RDWR), b'x', 0)
+    for act in (lambda: os.pwrite(fd, b'x', 0), lambda: mmap.mmap(fd, 10), again):
+        try: act(); said.append('done')
+        except OSError as e: said.append(e.errno)
+answer('get', evil)"""
+        assert box.run_code(code).success
+        assert box["x"] == bytes(300_000)
+        values = box.run_code("values.handlers['get'] = values._get; said").results[0].text
+        assert values is not None and "done" not in values.replace("said", ""), values
+
+    def test_a_room_that_is_filled_with_something_else(self, box: Sandbox, canary: Path) -> None:
+        code = """
+def evil(r):
+    told, fd = room(300_000)
+    os.pwrite(fd, packed(payload), 0)
+    say({'type': 'value', 'id': r.id, 'room': told['serial']})
+answer('get', evil)"""
+        for payload in (pickle.dumps(Evil(canary)), b"\x80\x05N."):
+            box.run_code(TOOLS + code, inputs={"payload": payload})
+            with pytest.raises(ProtocolError):
+                box["x"]
+        still_good(box)
+
+    def test_rooms_are_few_bounded_and_given_back(self, box: Sandbox) -> None:
+        code = """
+import collections
+found = collections.Counter()
+fds = []
+for i in range(40):
+    told, fd = room(100 << 20)
+    found[told['op']] += 1
+    fds.append(fd)
+dict(found)"""
+        before = len(os.listdir("/proc/self/fd"))
+        assert box.run_code(code).results[0].text in ("{'room': 5, 'room_refused': 35}",)
+        assert len(os.listdir("/proc/self/fd")) == before
+        assert box.run_code("room(2**35)[0]['reason']").results[0].text is not None
+        still_good(box)
+
+    def test_no_room_between_cells(self, box: Sandbox) -> None:
+        code = """
+told = []
+def later():
+    time.sleep(0.3)
+    told.append(room(1000)[0].get('reason'))
+thread = threading.Thread(target=later); thread.start()"""
+        assert box.run_code(code).success
+        time.sleep(0.6)
+        assert "no cell runs" in str(box.run_code("thread.join(5); told").results[0].text)
+
+    def test_descriptors_of_the_worker_go_nowhere(self, box: Sandbox) -> None:
+        before = sorted(os.listdir("/proc/self/fd"))
+        code = """
+fd = os.open('/dev/null', os.O_RDONLY)
+for packet in encode({'type': 'stream', 'parent': '', 'name': 'stdout', 'text': 'x'}):
+    channel.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [fd] * 10))])"""
+        for _ in range(5):
+            box.run_code(code)
+        assert sorted(os.listdir("/proc/self/fd")) == before
+
+
+class TestHostCalls:
+    @pytest.mark.parametrize("at", range(16))
+    def test_arguments_that_are_no_frame(self, box: Sandbox, canary: Path, at: int) -> None:
+        call = "{'type': 'host_call', 'serial': 5, 'module': 'host', 'name': 'echo', 'room': 0}, [packed(payload)]"
+        ex = box.run_code(f"say({call}); time.sleep(20)", inputs={"payload": payloads(canary)[at]})
+        assert ex.error is not None and ex.error.name == "ProtocolError" and ex.state in LOST
+        still_good(box)
+
+    @pytest.mark.parametrize("arguments", ["[1]", "(1, 2)", "((1,), {2: 3})", "([1], {})", "'text'"])
+    def test_arguments_that_are_none(self, box: Sandbox, arguments: str) -> None:
+        call = "{'type': 'host_call', 'serial': 5, 'module': 'host', 'name': 'echo', 'room': 0}"
+        ex = box.run_code(f"say({call}, [packed(*frames.dumps({arguments})[:1])]); time.sleep(20)")
+        assert ex.error is not None and ex.error.name == "ProtocolError"
+        still_good(box)
+
+    @pytest.mark.parametrize("name", ["__class__", "__globals__", "VERSION", "echo.__globals__", "nothing", ""])
+    def test_only_what_was_given_can_be_called(self, box: Sandbox, name: str) -> None:
+        code = "told = questions.exchange({'type': 'host_call', 'module': 'host', 'name': name, 'room': 0}, "
+        ex = box.run_code(code + "[packed(*frames.dumps(((), {}))[:1])])\ntold['ename']", inputs={"name": name})
+        assert ex.results[0].text == "'AttributeError'"
+        still_good(box)
+
+    def test_a_caller_that_does_not_listen_is_stopped(self, box: Sandbox) -> None:
+        call = "{'type': 'host_call', 'serial': 5, 'module': 'host', 'name': 'echo', 'room': 0}"
+        code = f"data = [packed(frames.dumps(((bytes(200_000),), {{}}))[0])]\nfor i in range(5000): say({call}, data)"
+        ex = box.run_code(code, timeout=2)
+        assert ex.error is not None and ex.error.name in ("ProtocolError", "TimeLimit")
+        still_good(box)
+
+    def test_no_call_between_cells(self, box: Sandbox) -> None:
+        code = """
+import host
+told = []
+def later():
+    time.sleep(0.3)
+    try: told.append(host.echo(1))
+    except RuntimeError as e: told.append(str(e))
+thread = threading.Thread(target=later); thread.start()"""
+        assert box.run_code(code).success
+        time.sleep(0.6)
+        assert "while a cell runs" in str(box.run_code("thread.join(5); told").results[0].text)
+
+
+def test_the_host_s_secrets_are_nowhere_in_the_worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from ..kernel.test_secrets import SCAN, _veiled
+
+    monkeypatch.setenv("HOST_SECRET_TOKEN", "planted-in-the-environment-1")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "planted-name-2").write_text("planted-content-3")
+    in_memory = "planted-in-" + "the-memory-4" * 2
+    with (tmp_path / "planted-name-2").open() as file:
+        os.set_inheritable(file.fileno(), True)
+        for level in ("full", "seccomp+landlock"):
+            with Sandbox(level=level) as box:
+                needles = ["planted-in-the-environment-1", "planted-name-2", "planted-content-3", in_memory]
+                needles.append(str(tmp_path))
+                box.run_code("marker = 'marker-' + 'planted-0'")
+                ex = box.run_code(SCAN.replace("NEEDLES", repr(_veiled([*needles, "marker-planted-0"]))))
+                assert ex.stdout.strip() == "[5]", ex.text()
+                ex = box.run_code("import os\nprint(dict(os.environ), os.listdir('/proc/self/fd'), os.getcwd())")
+                assert not [n for n in needles if n in ex.stdout]
+
+
+def test_threads_of_the_host_go_on_while_a_worker_floods(box: Sandbox) -> None:
+    ticks: list[float] = []
+    stop = threading.Event()
+
+    def tick() -> None:
+        while not stop.wait(0.01):
+            ticks.append(time.monotonic())
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    box.run_code("while True: say({'type': 'stream', 'parent': '', 'name': 'stdout', 'text': 'x' * 60000})", timeout=1)
+    stop.set()
+    thread.join()
+    assert max(b - a for a, b in itertools.pairwise(ticks)) < 2.0
+    still_good(box)
