@@ -28,18 +28,19 @@ from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell, startup
-from .answers import Answers
+from .asides import AsidesKernel
 from .commands import Commands, output_hint, words_of
 from .history import History
 from .publisher import Publisher
 from .questions import Questions
-from .shells import COMM_TYPES, ShellsKernel
+from .shells import COMM_TYPES
 from .transcript import Transcript
 
 _SOFT_EXIT_S = 1.0
+_DEADLINE_S = 10.0  # for completion, inspection and the like
 
 
-class SandboxedKernel(ShellsKernel, Answers):
+class SandboxedKernel(AsidesKernel):
     """The front. `attach` must be called before `start`."""
 
     implementation = "sandboxed-python"
@@ -227,7 +228,7 @@ class SandboxedKernel(ShellsKernel, Answers):
     async def do_complete(self, code: str, cursor_pos: int) -> dict[str, Any]:
         """Complete in the worker."""
         try:
-            reply = await self._ask_worker("complete", {"code": code, "cursor_pos": cursor_pos})
+            reply = await self._ask_in_time("complete", {"code": code, "cursor_pos": cursor_pos})
             return self.gate.complete_reply(reply)
         except SandboxError:
             return {"status": "ok", "matches": [], "cursor_start": cursor_pos, "cursor_end": cursor_pos, "metadata": {}}
@@ -239,16 +240,26 @@ class SandboxedKernel(ShellsKernel, Answers):
         fields = {"code": code, "cursor_pos": cursor_pos, "detail_level": detail_level,
                   "omit_sections": sorted(map(str, omit_sections))}  # fmt: skip
         try:
-            return self.gate.inspect_reply(await self._ask_worker("inspect", fields))
+            return self.gate.inspect_reply(await self._ask_in_time("inspect", fields))
         except SandboxError:
             return {"status": "ok", "found": False, "data": {}, "metadata": {}}
 
     async def do_is_complete(self, code: str) -> dict[str, Any]:
         """Ask the worker, whose input transformers decide."""
         try:
-            return await self._ask_worker("is_complete", {"code": code})
+            return await self._ask_in_time("is_complete", {"code": code})
         except SandboxError:
             return {"status": "unknown"}
+
+    async def _ask_in_time(self, op: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        """As `_ask_worker`, for what runs code of the session without its being asked for: it may not hold up cells."""
+        try:
+            async with asyncio.timeout(_DEADLINE_S):
+                return await self._ask_worker(op, content)
+        except TimeoutError:
+            if not self.sandbox.executing:
+                self.sandbox.supervisor.interrupt()
+            raise SandboxError(f"no answer within {_DEADLINE_S:g} s") from None
 
     async def _ask_worker(
         self, op: str, content: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None, buffers: Any = ()

@@ -87,6 +87,9 @@ class ShellsKernel(Kernel):
     def subshells_changed(self, names: list[str]) -> None:
         """There are these subshells from now on, oldest first."""
 
+    def must_wait(self, shell: Shell, request: Request) -> None:
+        """A request stands behind another one on its shell."""
+
     # ------------------------------------------------------------ the shell channel
 
     def _arrived(self, frames: list[Any]) -> None:
@@ -105,6 +108,8 @@ class ShellsKernel(Kernel):
             return
         shell.waiting.append(request)
         self._advance(shell)
+        if request in shell.waiting:
+            self.must_wait(shell, request)
 
     def _advance(self, shell: Shell) -> None:
         while (request := shell.next()) is not None:

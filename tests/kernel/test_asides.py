@@ -1,0 +1,79 @@
+"""What is answered while a cell runs, and what a completion may cost."""
+
+from __future__ import annotations
+
+import queue
+import time
+from typing import Any
+
+import pytest
+
+from .conftest import Running, Start
+
+
+@pytest.fixture
+def busy(start: Start) -> Running:
+    kernel = start()
+    kernel.good("x = 1\nclass Slow:\n    def __dir__(self):\n        import time\n        time.sleep(60)\ns = Slow()")
+    kernel.client.execute("import time\nwhile True: time.sleep(0.05)")
+    while kernel.client.get_iopub_msg(timeout=10)["content"].get("code", "")[:6] != "import":
+        pass
+    return kernel
+
+
+def ask(kernel: Running, kind: str, **content: Any) -> tuple[dict[str, Any], float, list[str]]:
+    """The reply's content, seconds, and the states that clients were told."""
+    client = kernel.client
+    message = client.session.msg(f"{kind}_request", content)
+    began = time.monotonic()
+    client.shell_channel.send(message)
+    while True:
+        reply = client.get_shell_msg(timeout=20)
+        if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
+            break
+    took_s = time.monotonic() - began
+    states = []
+    while not states or states[-1] != "idle":
+        told = client.get_iopub_msg(timeout=10)
+        if told["msg_type"] == "status" and told["parent_header"]["msg_id"] == message["header"]["msg_id"]:
+            states.append(told["content"]["execution_state"])
+    return reply["content"], took_s, states
+
+
+def test_what_the_front_knows_is_answered_beside_a_running_cell(busy: Running) -> None:
+    assert ask(busy, "kernel_info")[0]["implementation"] == "sandboxed-python"
+    history = ask(busy, "history", hist_access_type="tail", n=2, raw=True, output=False)[0]["history"]
+    assert [entry[2][:6] for entry in history] == ["x = 1\n", "import"]
+    assert ask(busy, "comm_info")[0] == {"status": "ok", "comms": {}}
+    for code, answer in (("for i in x:", "incomplete"), ("1 +* 2", "invalid"), ("x = 2", "complete")):
+        reply, _, states = ask(busy, "is_complete", code=code)
+        assert reply["status"] == answer and states == ["busy", "idle"]
+    assert reply == {"status": "complete"}
+    # The last word about the kernel is that it is busy: the cell still runs.
+    assert busy.client.get_iopub_msg(timeout=5)["content"] == {"execution_state": "busy"}
+    busy.manager.interrupt_kernel()
+
+
+def test_a_completion_beside_a_running_cell_is_given_up_after_a_moment(busy: Running) -> None:
+    reply, took_s, states = ask(busy, "complete", code="x.", cursor_pos=2)
+    assert reply == {"status": "ok", "matches": [], "metadata": {}, "cursor_start": 2, "cursor_end": 2}
+    assert 0.9 < took_s < 5 and states == ["busy", "idle"]
+    assert ask(busy, "inspect", code="x", cursor_pos=1, detail_level=0)[0]["found"] is False
+    busy.manager.interrupt_kernel()
+    reply, _, _ = ask(busy, "complete", code="x.nume", cursor_pos=6)
+    while not reply["matches"]:  # (until the interrupt has landed)
+        reply, _, _ = ask(busy, "complete", code="x.nume", cursor_pos=6)
+    assert reply["matches"] == ["numerator"] or reply["matches"] == ["x.numerator"]
+
+
+def test_a_completion_that_never_ends_costs_neither_state_nor_the_next_cell(start: Start) -> None:
+    kernel = start()
+    code = "x = 1\nclass Slow:\n    def __dir__(self):\n        import time\n        time.sleep(60)\ns = Slow()"
+    kernel.good(code)
+    reply, took_s, _ = ask(kernel, "complete", code="s.", cursor_pos=2)
+    assert reply["matches"] == [] and 9 < took_s < 20
+    began = time.monotonic()
+    assert kernel.good("x").of("execute_result")[0]["data"]["text/plain"] == "1"
+    assert time.monotonic() - began < 10
+    with pytest.raises(queue.Empty):  # the late answer is dropped
+        kernel.client.get_shell_msg(timeout=0.5)
