@@ -8,7 +8,7 @@ from typing import Any
 
 from . import embed, recognise, specs
 from .html import clean_html
-from .latex import is_plain_math
+from .latex import is_plain_math, is_too_much
 from .markdown import is_plain_markdown, render
 from .settings import Removed, Settings
 from .svg import clean_svg
@@ -29,6 +29,7 @@ _LOADING = {"application/vnd.bokehjs_load.v0+json", "application/vnd.holoviews_l
 _SCRIPTED_HTML = re.compile(r"<\s*(?:script|iframe|canvas|object|embed)[\s>/]", re.I)
 _PIXELS = 20_000
 _BANNER_CHARS = 5000
+_LATEX_CHARS = 200_000
 _STRIP = re.compile(r"<[^<>]*>")
 
 # The other entries of a chart's menu send it to a page elsewhere or open a page that is made of it.
@@ -111,7 +112,7 @@ class _Bundle:
         elif name == "text/markdown":
             self._markdown(text)
         elif name == "text/latex":
-            if is_plain_math(text) and len(text) <= self._settings.html_size:
+            if is_plain_math(text) and len(text) <= _LATEX_CHARS and not is_too_much(text):
                 out[name] = text
             else:
                 self._removed["LaTeX macros"] += 1

@@ -124,6 +124,7 @@ _COMMENT = re.compile(r"/\*[^*]*\*+(?:[^/*][^*]*\*+)*/")
 
 CLASSES = re.compile(
     r"dataframe|data|row\d{1,7}|col\d{1,7}|level\d{1,3}|row_heading|col_heading|blank|index_name|pd-t|tex2jax_ignore"
+    r"|mathjax_ignore"
     r"|o-[\w-]{1,100}"
 )
 _ANY_CLASS = re.compile(r"[\w-]{1,100}")

@@ -16,7 +16,7 @@ from itertools import islice
 import nh3
 
 from . import css
-from .latex import break_macros
+from .latex import break_macros, is_too_much, untypeset
 from .settings import Removed, Settings, words
 from .svg import clean_svg
 
@@ -108,7 +108,7 @@ def clean_html(html: str, removed: Removed, settings: Settings, *, scope: str = 
         removed["HTML with too many elements"] += 1
         return None
     if is_simple(html) and break_macros(html) == html:
-        return html
+        return untypeset(html) if is_too_much(html) else html
     if len(html) > settings.html_size:
         removed["HTML that is too long"] += 1
         return None
@@ -135,6 +135,8 @@ def clean_html(html: str, removed: Removed, settings: Settings, *, scope: str = 
         if dropped:
             removed["style rules"] += dropped
     cleaned = break_macros(_clean(html, scope))
+    if is_too_much(cleaned) and not cleaned.startswith(untypeset("")[:-6]):
+        cleaned = untypeset(cleaned)
     if rules:
         cleaned = f"<style>\n{chr(10).join(rules)}\n</style>{cleaned}"
     if rules or _MARKED.search(cleaned):

@@ -26,3 +26,17 @@ def break_macros(text: str) -> str:
     if "\\" not in text or not _MATH.search(text):
         return text
     return MACRO.sub(lambda _: _BREAK, text)
+
+
+# More formulas than this hold up a page for seconds.
+_FORMULAS = 1000
+
+
+def is_too_much(text: str) -> bool:
+    """Whether a page would typeset more formulas in this text than it can without a stop."""
+    return text.count("$") // 2 + text.count("\\(") + text.count("\\[") + text.count("\\begin") > _FORMULAS
+
+
+def untypeset(html: str) -> str:
+    """The HTML in an element that MathJax leaves alone."""
+    return f'<div class="tex2jax_ignore mathjax_ignore">{html}</div>'

@@ -7,7 +7,7 @@ from functools import lru_cache
 from html import escape
 from typing import Any
 
-from .latex import is_plain_math
+from .latex import is_plain_math, is_too_much
 from .settings import Removed, Settings
 
 SIZE = 1 << 20
@@ -24,11 +24,12 @@ _MATH = re.compile(
 _CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)|(?<!`)`[^`\n]+`(?!`)", re.S)
 _MATH_LIMIT = 5000
 _OPENINGS = 2000
+_MARKS = 20_000
 
 
 def is_plain_markdown(text: str) -> bool:
     """Whether a page may render this itself: emphasis, lists and simple mathematics."""
-    return len(text) <= SIZE and _ACTING.search(text) is None and is_plain_math(text)
+    return len(text) <= SIZE and _ACTING.search(text) is None and is_plain_math(text) and not is_too_much(text)
 
 
 @lru_cache(maxsize=1)
@@ -98,4 +99,4 @@ _BRACKETS = re.compile(r"[\[\]()*_~`!<>]{60,}|^[ \t>*+-]{200,}", re.M)
 
 def _nested(text: str) -> bool:
     """Whether it holds runs of markup such as only hostile texts have; renderers take long over them."""
-    return _BRACKETS.search(text) is not None or text.count("[") > 20_000
+    return _BRACKETS.search(text) is not None or sum(text.count(mark) for mark in "*_[`~<") > _MARKS

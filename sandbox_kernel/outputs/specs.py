@@ -178,11 +178,17 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
         if low in _VEGA_LINKS:
             # `source` is a data set's name in a Vega specification, an event's element in a stream.
             return DROP if low == "$schema" else _dropped(removed)
+        if low == "data" and isinstance(value, dict) and "url" in value:
+            _dropped(removed)
+            return {"values": []}  # an empty chart; without any data it would be an error
         if not isinstance(value, str):
             return value
         if low in _EXPRESSIONS and _EXPRESSION.search(value):
             removed["expressions of a figure"] += 1
             return "" if low not in ("filter", "test") else "true"
+        if low in ("mark", "type") and value == "image":
+            _dropped(removed)
+            return "point"
         if low in _STREAMS and _STREAM.search(value):
             return DROP
         if _ADDRESS.match(value) or value[:5].lower() == "data:" or _CSS_URL.search(value):
