@@ -142,7 +142,11 @@ def _dict(receiver: Receiver, keys: Any, values: Any) -> dict[Any, Any]:
     result: dict[Any, Any] = {}
     labels, items = columns.decode(receiver, keys), columns.decode(receiver, values)
     receiver.charge(100 * len(labels))
-    receiver.hashing.update(result, labels, items)
+    if len(labels) != len(items):
+        raise ValueError("a dict has other keys than values")
+    added: list[Any] = [None] * (2 * len(items))
+    added[::2], added[1::2] = labels, items
+    receiver.hashing.update(result, added)
     if len(result) != len(items):
         raise ValueError("a dict has a key twice")
     return result

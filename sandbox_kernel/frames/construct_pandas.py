@@ -131,10 +131,20 @@ def _masked(receiver: Receiver, values: Any, missing: Any) -> Any:
 
 def _strings(receiver: Receiver, column: Any) -> Array:
     """An array of strings and None."""
-    values = object_array(receiver, column)
-    if not pd.api.types.is_string_dtype(values) and not {str, type(None)}.issuperset(map(type, values.tolist())):
+    if not _holds_texts(column):
         raise ValueError("a column of strings has other values")
-    return values
+    return object_array(receiver, column)
+
+
+def _holds_texts(column: Any, modes: str = "spcmNv") -> bool:
+    """Whether a column can only have strings and None in it."""
+    if type(column) is not tuple or len(column) < 2 or type(column[0]) is not str or column[0] not in modes:
+        return False
+    if column[0] == "c":
+        return _holds_texts(column[-1], "sp")
+    if column[0] == "m":
+        return type(column[-1]) is tuple and all(_holds_texts(part, "spcN") for part in column[-1])
+    return column[0] != "v" or column[1] == 0
 
 
 def _string(receiver: Receiver, storage: Any, missing: Any, column: Any) -> Any:

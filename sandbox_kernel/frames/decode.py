@@ -9,6 +9,7 @@ length fields and its hashing can be turned against it before any `find_class` i
 from __future__ import annotations
 
 import importlib
+import re
 import struct
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -55,7 +56,12 @@ CONSTRUCTORS: dict[tuple[str, str], Name] = {
 for _name in CONSTRUCTORS.values():
     if {"construct_numpy": "numpy", "construct_pandas": "pandas"}.get(_name.module, "sys") in sys.modules:
         _name.load()
-_SURROGATES = CONSTRUCTORS[_NAMES_MODULE, "value"]
+# How a payload begins whose texts may have lone surrogates in them.
+_SURROGATES = re.compile(
+    rb"\x80\x05(?:\x95[\x00-\xff]{8})?\x8c%c%s\x8c\x05value\x93\x8c\x0asurrogates"
+    % (len(_NAMES_MODULE), re.escape(_NAMES_MODULE.encode()))
+)
+_GROWING = frozenset({list, dict, set})
 
 
 class Buffer:
@@ -136,6 +142,8 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
     size = len(data)
     if data[:2] != b"\x80\x05":
         raise Malformed("it does not begin as a pickle of protocol 5")
+    strict = not _SURROGATES.match(data)
+    errors = "strict" if strict else "surrogatepass"  # the longer call takes longer
     hashing = receiver.hashing
     room = CONTAINER_BYTES + CONTAINER_BYTES_PER_BYTE * size
     names = calls = used = 0
@@ -145,6 +153,7 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
     # The nesting of containers on the stack that hold other containers; all others hold none. An entry goes when
     # its container goes into another one, so an address in here is never that of an object that is gone.
     heights: dict[int, int] = {}
+    rich = False  # whether something else than a flat scalar may be on the stack above the last mark
     made: dict[int, Any] = {}  # lists, dicts and sets that a constructor made: finished, no opcode may add to them
 
     def height(items: Iterable[Any]) -> int:
@@ -159,60 +168,125 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
             raise Malformed(f"values are nested more than {DEPTH} deep")
         return top + 1
 
-    def extended(target: Any, items: Sequence[Any]) -> None:
-        """`items` go into `target`, a list, dict or set."""
-        if made and id(target) in made:
-            raise Malformed("it adds to a finished value")
-        if not FLAT.issuperset(map(type, items)):
+    def check_target(target: Any, kind: type, items: Sequence[Any], nested: bool) -> None:
+        """`target` is a container that `items` may go into; whether they may hold containers tells `nested`."""
+        if type(target) is not kind or (made and id(target) in made):
+            raise Malformed(f"it adds to something that is no {kind.__name__}, or a finished one")
+        if nested:
             top = height(items)
             if top > heights.get(id(target), 1):
                 heights[id(target)] = top
 
-    def wrapped(value: Any, items: Sequence[Any]) -> Any:
-        """`value`, a tuple or frozenset, has been made of `items`."""
-        if not FLAT.issuperset(map(type, items)):
-            heights[id(value)] = height(items)
-        return value
-
-    def text(raw: bytes) -> str:
-        try:
-            return raw.decode()
-        except UnicodeDecodeError:
-            bottom = marks[0] if marks else stack
-            if len(bottom) > 1 and bottom[0] is _SURROGATES and bottom[1] == "surrogates":
-                return raw.decode("utf-8", "surrogatepass")
-            raise
-
     position = 2
+    # Opcodes in the order of their frequency, letters first and then the others.
     for _ in repeat(None, steps):
         code = data[position]
         position += 1
-        if code == 0x8C:  # SHORT_BINUNICODE
+        if code < 0x80:
+            if code == 0x4B:  # BININT1
+                append(data[position])
+                position += 1
+            elif code == 0x28:  # MARK
+                if len(marks) > DEPTH:
+                    raise Malformed(f"values are nested more than {DEPTH} deep")
+                marks.append(stack)
+                stack = []
+                append = stack.append
+                rich = False
+            elif code == 0x4D:  # BININT2
+                append(_u2(data, position)[0])
+                position += 2
+            elif code == 0x47:  # BINFLOAT
+                append(_f8(data, position)[0])
+                position += 8
+            elif code == 0x7D:  # EMPTY_DICT
+                room -= 64
+                append({})
+                rich = True
+            elif code == 0x75:  # SETITEMS
+                added, stack = stack, marks.pop()
+                append = stack.append
+                room -= 128 + 24 * len(added)
+                if room < 0:
+                    break
+                target = stack[-1]
+                check_target(target, dict, added, rich)
+                hashing.update(target, added)
+                rich = True
+            elif code == 0x5D:  # EMPTY_LIST
+                room -= 56
+                append([])
+                rich = True
+            elif code == 0x65:  # APPENDS
+                added, stack = stack, marks.pop()
+                append = stack.append
+                room -= 9 * len(added)
+                target = stack[-1]
+                check_target(target, list, added, rich)
+                target.extend(added)
+                rich = True
+            elif code == 0x4E:  # NONE
+                append(None)
+            elif code == 0x4A:  # BININT
+                append(_i4(data, position)[0])
+                position += 4
+            elif code == 0x74:  # TUPLE
+                room -= 40 + 8 * len(stack)
+                items = tuple(stack)
+                stack = marks.pop()
+                append = stack.append
+                append(items)
+                if rich:
+                    heights[id(items)] = height(items)
+                rich = True
+            elif code == 0x61:  # APPEND
+                item = stack.pop()
+                room -= 32
+                target = stack[-1]
+                check_target(target, list, (item,), type(item) not in FLAT)
+                target.append(item)
+            elif code == 0x73:  # SETITEM
+                added = [stack.pop(-2), stack.pop()]
+                room -= 176
+                target = stack[-1]
+                check_target(target, dict, added, True)
+                hashing.update(target, added)
+            elif code == 0x52:  # REDUCE
+                arguments, name = stack.pop(), stack.pop()
+                if type(name) is not Name or type(arguments) is not tuple:
+                    raise Malformed("it calls something that has no name")
+                calls += 1
+                nested = heights.pop(id(arguments), 1)
+                value = (name.construct or name.load())(receiver, *arguments)
+                if nested > 1 and type(value) not in FLAT:
+                    heights[id(value)] = nested
+                if type(value) in _GROWING:
+                    made[id(value)] = value
+                append(value)
+                rich = True
+            elif code == 0x43:  # SHORT_BINBYTES
+                end = position + 1 + data[position]
+                if end > size:
+                    raise Malformed("it is cut off")
+                append(data[position + 1 : end])
+                position = end
+            elif code == 0x29:  # EMPTY_TUPLE
+                append(())
+            elif code == 0x2E:  # STOP
+                break
+            elif code in _LENGTHS:  # BINUNICODE, BINBYTES
+                start, end = _extent(code, data, position)
+                raw = data[start:end]
+                append(raw.decode("utf-8", errors) if code == 0x58 else raw)
+                position = end
+            else:
+                raise Malformed(f"it has the opcode {code:#04x}, which no frame needs")
+        elif code == 0x8C:  # SHORT_BINUNICODE
             end = position + 1 + data[position]
             if end > size:
                 raise Malformed("it is cut off")
-            append(text(data[position + 1 : end]))
+            append(data[position + 1 : end].decode() if strict else data[position + 1 : end].decode("utf-8", errors))
             position = end
-        elif code == 0x4B:  # BININT1
-            append(data[position])
-            position += 1
-        elif code == 0x28:  # MARK
-            if len(marks) > DEPTH:
-                raise Malformed(f"values are nested more than {DEPTH} deep")
-            marks.append(stack)
-            stack = []
-            append = stack.append
-        elif code == 0x47:  # BINFLOAT
-            append(_f8(data, position)[0])
-            position += 8
-        elif code == 0x4A:  # BININT
-            append(_i4(data, position)[0])
-            position += 4
-        elif code == 0x4D:  # BININT2
-            append(_u2(data, position)[0])
-            position += 2
-        elif code == 0x4E:  # NONE
-            append(None)
         elif code == 0x88:  # NEWTRUE
             append(True)
         elif code == 0x89:  # NEWFALSE
@@ -224,56 +298,10 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
             if len(items) != count:
                 raise Malformed("the stack is too short")
             del stack[-count:]
-            append(wrapped(items, items))
-        elif code == 0x74:  # TUPLE
-            room -= 40 + 8 * len(stack)
-            items = tuple(stack)
-            stack = marks.pop()
-            append = stack.append
-            append(wrapped(items, items))
-        elif code == 0x7D:  # EMPTY_DICT
-            room -= 64
-            append({})
-        elif code == 0x75:  # SETITEMS
-            added, stack = stack, marks.pop()
-            append = stack.append
-            target = stack[-1]
-            keys = added[::2]
-            if type(target) is not dict or len(added) % 2:
-                raise Malformed("it adds items to something else than a dict")
-            room -= 128 + 48 * len(keys)
-            if room < 0:
-                raise Malformed("its containers take too much memory")
-            extended(target, added)
-            hashing.update(target, keys, added[1::2])
-        elif code == 0x73:  # SETITEM
-            item, key = stack.pop(), stack.pop()
-            target = stack[-1]
-            if type(target) is not dict:
-                raise Malformed("it adds items to something else than a dict")
-            room -= 176
-            extended(target, (key, item))
-            hashing.update(target, (key,), (item,))
-        elif code == 0x5D:  # EMPTY_LIST
-            room -= 56
-            append([])
-        elif code == 0x65:  # APPENDS
-            added, stack = stack, marks.pop()
-            append = stack.append
-            target = stack[-1]
-            if type(target) is not list:
-                raise Malformed("it appends to something else than a list")
-            room -= 9 * len(added)
-            extended(target, added)
-            target.extend(added)
-        elif code == 0x61:  # APPEND
-            item = stack.pop()
-            target = stack[-1]
-            if type(target) is not list:
-                raise Malformed("it appends to something else than a list")
-            room -= 32
-            extended(target, (item,))
-            target.append(item)
+            append(items)
+            if rich:
+                heights[id(items)] = height(items)
+            rich = True
         elif code == 0x93:  # STACK_GLOBAL
             word, module = stack.pop(), stack.pop()
             name = CONSTRUCTORS.get((module, word)) if type(word) is str and type(module) is str else None
@@ -281,27 +309,11 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
                 raise Malformed("it asks for something that no frame needs")
             names += 1
             append(name)
-        elif code == 0x52:  # REDUCE
-            arguments, name = stack.pop(), stack.pop()
-            if type(name) is not Name or type(arguments) is not tuple:
-                raise Malformed("it calls something that has no name")
-            calls += 1
-            nested = heights.pop(id(arguments), 1)
-            value = (name.construct or name.load())(receiver, *arguments)
-            if nested > 1 and type(value) not in FLAT:
-                heights[id(value)] = nested
-            if type(value) in (list, dict, set):
-                made[id(value)] = value
-            append(value)
-        elif code == 0x43:  # SHORT_BINBYTES
-            end = position + 1 + data[position]
-            if end > size:
-                raise Malformed("it is cut off")
-            append(data[position + 1 : end])
-            position = end
+            rich = True
         elif code == 0x97:  # NEXT_BUFFER
             append(Buffer(buffers[used]))
             used += 1
+            rich = True
         elif code == 0x98:  # READONLY_BUFFER
             if type(stack[-1]) is not Buffer:
                 raise Malformed("it makes something else than a buffer read-only")
@@ -309,43 +321,46 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
             if _u8(data, position)[0] > size - position - 8:
                 raise Malformed("it is cut off")
             position += 8
-        elif code in _LENGTHS:  # BINUNICODE, BINUNICODE8, BINBYTES, BINBYTES8, BYTEARRAY8, LONG1, LONG4
-            unpack, width, build = _LENGTHS[code]
-            start = position + width
-            end = start + unpack(data, position)[0]
-            if end > size or end < start:
-                raise Malformed("it is cut off")
-            append(build(data[start:end]) if build is not None else text(data[start:end]))
+        elif code in _LENGTHS:  # BINUNICODE8, BINBYTES8, BYTEARRAY8, LONG1, LONG4
+            start, end = _extent(code, data, position)
+            raw = data[start:end]
+            append(raw.decode("utf-8", errors) if code == 0x8D else _LENGTHS[code][2](raw))
             position = end
-        elif code == 0x29:  # EMPTY_TUPLE
-            append(())
         elif code == 0x8F:  # EMPTY_SET
             room -= 216
             append(set())
+            rich = True
         elif code == 0x90:  # ADDITEMS
             added, stack = stack, marks.pop()
             append = stack.append
-            target = stack[-1]
-            if type(target) is not set:
-                raise Malformed("it adds to something else than a set")
             room -= 64 * len(added)
-            extended(target, added)
+            if room < 0:
+                break
+            target = stack[-1]
+            check_target(target, set, added, rich)
             hashing.add(target, added)
+            rich = True
         elif code == 0x91:  # FROZENSET
             added, stack = stack, marks.pop()
             append = stack.append
             room -= 216 + 64 * len(added)
+            if room < 0:
+                break
             building: set[Any] = set()
             hashing.add(building, added)
-            append(wrapped(frozenset(building), added))
-        elif code == 0x2E:  # STOP
-            break
+            value = frozenset(building)
+            append(value)
+            if rich:
+                heights[id(value)] = height(added)
+            rich = True
         else:
             raise Malformed(f"it has the opcode {code:#04x}, which no frame needs")
         if room < 0:
-            raise Malformed("its containers take too much memory")
+            break
     else:
         raise Malformed(f"it takes more than {steps:,} steps")
+    if room < 0:
+        raise Malformed("its containers take too much memory")
     if marks or len(stack) != 1 or position != size:
         raise Malformed("it does not end where its value ends")
     if names != calls or receiver.taken != used or used != len(buffers):
@@ -363,9 +378,19 @@ def _u1(data: bytes, position: int) -> tuple[int]:
     return (data[position],)
 
 
-_LENGTHS: dict[int, tuple[Callable[[bytes, int], tuple[Any, ...]], int, Callable[[bytes], Any] | None]] = {
-    0x58: (_u4, 4, None),
-    0x8D: (_u8, 8, None),
+def _extent(code: int, data: bytes, position: int) -> tuple[int, int]:
+    """Where the data of an opcode with a length begins and ends."""
+    unpack, width, _ = _LENGTHS[code]
+    start = position + width
+    end = start + unpack(data, position)[0]
+    if end > len(data) or end < start:
+        raise Malformed("it is cut off")
+    return start, end
+
+
+_LENGTHS: dict[int, tuple[Callable[[bytes, int], tuple[Any, ...]], int, Callable[[bytes], Any]]] = {
+    0x58: (_u4, 4, bytes),
+    0x8D: (_u8, 8, bytes),
     0x42: (_u4, 4, bytes),
     0x8E: (_u8, 8, bytes),
     0x96: (_u8, 8, bytearray),

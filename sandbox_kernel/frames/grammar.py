@@ -99,7 +99,7 @@ INTEGER = re.compile(r"-?\d{1,4000}")
 _MONTH = r"(?:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)"
 _DAY = r"(?:MON|TUE|WED|THU|FRI|SAT|SUN)"
 FREQUENCY = re.compile(
-    rf"-?\d{{0,9}}(?:[BCDhHTSLUN]|min|s|ms|us|ns|W(?:-{_DAY})?|WOM-[1-4]{_DAY}|LWOM-{_DAY}"
+    rf"-?\d{{0,9}}(?:[BCDhHTSLUN]|min|s|ms|us|ns|W(?:-{_DAY})?|WOM-[1-4]{_DAY}"
     rf"|[MQYA]|(?:SM|SME|SMS|M|ME|MS|BM|BME|BMS|bh)"
     rf"|(?:B?Q|B?QE|B?QS|B?Y|B?YE|B?YS|B?A|B?AS)(?:-{_MONTH})?)"
 )

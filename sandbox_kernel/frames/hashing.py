@@ -27,20 +27,24 @@ class HashGuard:
         self._allowed = _FREE_S
         self._spent = 0.0
 
-    def update(self, target: dict[Any, Any], keys: Sequence[Any], values: Sequence[Any]) -> None:
-        """``target.update(zip(keys, values))``.
+    def update(self, target: dict[Any, Any], added: Sequence[Any]) -> None:
+        """Add keys and values, which take turns in `added`.
 
         Raises:
-            ValueError: the keys collide.
+            ValueError: the keys collide, or one has no value.
         """
-        if len(target) + len(keys) <= SMALL or _SECRET_HASH.issuperset(map(type, keys)):
-            target.update(zip(keys, values, strict=True))
+        if len(added) % 2:
+            raise ValueError("a key has no value")
+        if len(target) + len(added) // 2 <= SMALL or _SECRET_HASH.issuperset(map(type, added[::2])):
+            turns = iter(added)
+            for key, value in zip(turns, turns, strict=True):
+                target[key] = value
             return
-        for start in range(0, len(keys), _CHUNK):
-            end = start + _CHUNK
+        for start in range(0, len(added), 2 * _CHUNK):
+            chunk = added[start : start + 2 * _CHUNK]
             began = time.thread_time()
-            target.update(zip(keys[start:end], values[start:end], strict=True))
-            self._account(began, min(_CHUNK, len(keys) - start))
+            target.update(zip(chunk[::2], chunk[1::2], strict=True))
+            self._account(began, len(chunk) // 2)
 
     def add(self, target: set[Any], items: Sequence[Any]) -> None:
         """``target.update(items)``.

@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Callable, Iterable
 from decimal import Decimal
 from fractions import Fraction
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -28,7 +29,7 @@ NESTING = DEPTH - 8  # of a value; a frame in the innermost list needs the rest
 COLUMNS_DEPTH = DEPTH // 2  # deeper than that, columns would use up the depth that plain lists can have
 VALUES = 20_000_000  # containers; sharing is written out, so a small graph can be a huge tree
 
-_LONG_INTEGER = re.compile(rb"\x8b[\x00-\xff]{4}", re.DOTALL)
+_LONG_INTEGER = re.compile(rb"\x8b[\x00-\xff]{3}\x00", re.DOTALL)
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")
 
 
@@ -62,9 +63,8 @@ def dumps(value: Any) -> tuple[bytes, list[memoryview]]:
     try:
         tree = Sender().lower(value, 0)
         payload, buffers = _pickled(tree)
-        if _LONG_INTEGER.search(payload):
-            _check_integers(tree)
-        if _SURROGATE.search(payload):
+        # Both patterns can also be met by chance, so what they found is looked for again in the values.
+        if (_LONG_INTEGER.search(payload) or _SURROGATE.search(payload)) and _has_surrogates(tree):
             # Text in a payload is strict UTF-8 unless this word comes first.
             payload, buffers = _pickled(Call(names.value, "surrogates", tree))
         return payload, buffers
@@ -81,20 +81,37 @@ def _pickled(tree: Any) -> tuple[bytes, list[memoryview]]:
     return file.getvalue(), [buffer.raw() for buffer in buffers]
 
 
-def _check_integers(tree: Any) -> None:
-    stack = [tree]
-    while stack:
-        value = stack.pop()
-        kind = type(value)
-        if kind is int and value.bit_length() >= 8 * INTEGER_BYTES:
+def _has_surrogates(tree: Any) -> bool:
+    """Whether a text in the tree cannot be written as strict UTF-8.
+
+    Raises:
+        Refusal: an int in it is too large.
+    """
+    level, surrogates = [tree], False
+    while level:
+        texts = "".join([value for value in level if type(value) is str])
+        surrogates = surrogates or not (texts.isascii() or _encodes(texts))
+        numbers = [value for value in level if type(value) is int]
+        if numbers and max(max(numbers), -min(numbers)).bit_length() >= 8 * INTEGER_BYTES:
             raise Refusal(f"an int of more than {INTEGER_BYTES:,} bytes cannot pass the frame gate")
-        if kind is Call:
-            stack.extend(value.arguments)
-        elif kind is dict:
-            stack.extend(value)
-            stack.extend(value.values())
-        elif kind in (list, tuple, set, frozenset):
-            stack.extend(value)
+        below: list[Any] = []
+        for value in [value for value in level if type(value) not in FLAT]:
+            if type(value) is Call:
+                below.extend(value.arguments)
+            elif type(value) is not pickle.PickleBuffer:
+                below.extend(value)
+                if type(value) is dict:
+                    below.extend(value.values())
+        level = below
+    return surrogates
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 Reducer = Callable[["Sender", Any, int], Any]
@@ -181,17 +198,35 @@ def _list(sender: Sender, value: list[Any], depth: int) -> Any:
     if kinds <= FLAT and not long:
         return value
     if len(value) >= RECORDS and len(kinds) == 1 and depth < COLUMNS_DEPTH:
-        rows = _rows(sender, value, kinds.pop(), depth)
+        rows = _rows(sender, value, depth)
         if rows is not None:
             return rows
+    if _flat_inside(value):
+        return value
     if long:
         return Call(names.objects, "list", sender.column(value, depth + 1))
     return sender.items(value, depth)
 
 
-def _rows(sender: Sender, value: list[Any], kind: type, depth: int) -> Call | None:
+def _flat_inside(values: list[Any]) -> bool:
+    """Whether these are short containers of one type that hold flat values only: the pickler can have them as they are.
+
+    A look at all at once is many times faster than one at each.
+    """
+    kind = type(values[0])
+    if kind not in (list, tuple, dict, set, frozenset) or {kind} != set(map(type, values)):
+        return False
+    return (
+        max(map(len, values)) < LONG
+        and FLAT.issuperset(map(type, chain.from_iterable(values)))
+        and (kind is not dict or FLAT.issuperset(map(type, chain.from_iterable(map(dict.values, values)))))
+    )
+
+
+def _rows(sender: Sender, value: list[Any], depth: int) -> Call | None:
     """Rows of a table as its columns: dicts with the same keys, tuples or lists of one length."""
     first = value[0]
+    kind = type(first)
     if kind not in (dict, tuple, list) or not 0 < len(first) <= LONG:
         return None
     if kind is dict:

@@ -16,6 +16,7 @@ from .reduce import REDUCERS, Call, Sender, zone_or_none
 from .reduce_numpy import object_column, reduce_array, reduce_objects
 
 _SAMPLE = 512
+FEW_COLUMNS = 16
 _ADVICE = "Convert it with x.astype(object), or leave it out."
 
 
@@ -202,10 +203,15 @@ _INDEXES = frozenset(
 
 
 def _frame(sender: Sender, frame: pd.DataFrame, depth: int) -> Call:
-    data: Call | tuple[Call, ...] | None = _block(sender, frame, depth + 1)
+    data: Call | tuple[Call, ...] | None = None
+    # A frame of many columns is asked for two of them first: each costs several microseconds.
+    series = list(frame.items()) if frame.shape[1] <= FEW_COLUMNS else None
+    if frame.shape[1]:
+        ends = (series[0][1], series[-1][1]) if series else (frame.iloc[:, 0], frame.iloc[:, -1])
+        data = _block(sender, frame, *ends, depth + 1)
     if data is None:
         data = tuple(
-            _at(f"column {label(name)}", _values, sender, column, depth + 2) for name, column in frame.items()
+            _at(f"column {label(name)}", _values, sender, column, depth + 2) for name, column in series or frame.items()
         )
     return Call(
         names.frame, _at("the columns", _index, sender, frame.columns, depth + 1),
@@ -214,11 +220,8 @@ def _frame(sender: Sender, frame: pd.DataFrame, depth: int) -> Call:
     )  # fmt: skip
 
 
-def _block(sender: Sender, frame: pd.DataFrame, depth: int) -> Call | None:
+def _block(sender: Sender, frame: pd.DataFrame, first: pd.Series, last: pd.Series, depth: int) -> Call | None:
     """All columns as one array, if they are one already."""
-    if not frame.shape[1]:
-        return None
-    first, last = frame.iloc[:, 0], frame.iloc[:, -1]
     dtype = first.dtype
     if dtype != last.dtype or not isinstance(dtype, np.dtype) or not COLUMN_DTYPE.fullmatch(dtype.str):
         return None
