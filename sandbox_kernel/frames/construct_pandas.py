@@ -226,12 +226,15 @@ def _multi(receiver: Receiver, name: Any, levels: Any, codes: Any, sortorder: An
         raise ValueError("an index has other levels than codes or names")
     if sortorder is not None:
         integers(sortorder)
-    for part in levels:
+    for part, code in zip(levels, codes, strict=True):
         if isinstance(_index_argument(part), pd.MultiIndex):
             raise ValueError("a level is no plain index")
+        # pandas checks too, but only after it has made the codes as narrow as the level needs.
+        if len(_flat(code, "i")) and (code.min() < -1 or code.max() >= len(part)):
+            raise ValueError("a code has no label")
         receiver.hashing.check_labels(part)
     return pd.MultiIndex(
-        levels=levels, codes=[_flat(code, "i") for code in codes], sortorder=sortorder, names=list(names),
+        levels=levels, codes=list(codes), sortorder=sortorder, names=list(names),
         verify_integrity=True, copy=False,
     )  # fmt: skip
 

@@ -206,7 +206,7 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
             elif code == 0x75:  # SETITEMS
                 added, stack = stack, marks.pop()
                 append = stack.append
-                room -= 128 + 24 * len(added)
+                room -= 96 + 12 * len(added)
                 if room < 0:
                     break
                 target = stack[-1]
@@ -236,8 +236,8 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
                 stack = marks.pop()
                 append = stack.append
                 append(items)
-                if rich:
-                    heights[id(items)] = height(items)
+                if rich and (nested := height(items)) > 1:
+                    heights[id(items)] = nested
                 rich = True
             elif code == 0x61:  # APPEND
                 item = stack.pop()
@@ -247,7 +247,7 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
                 target.append(item)
             elif code == 0x73:  # SETITEM
                 added = [stack.pop(-2), stack.pop()]
-                room -= 176
+                room -= 120
                 target = stack[-1]
                 check_target(target, dict, added, True)
                 hashing.update(target, added)
@@ -299,8 +299,8 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
                 raise Malformed("the stack is too short")
             del stack[-count:]
             append(items)
-            if rich:
-                heights[id(items)] = height(items)
+            if rich and (nested := height(items)) > 1:
+                heights[id(items)] = nested
             rich = True
         elif code == 0x93:  # STACK_GLOBAL
             word, module = stack.pop(), stack.pop()
@@ -350,8 +350,8 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
             hashing.add(building, added)
             value = frozenset(building)
             append(value)
-            if rich:
-                heights[id(value)] = height(added)
+            if rich and (nested := height(added)) > 1:
+                heights[id(value)] = nested
             rich = True
         else:
             raise Malformed(f"it has the opcode {code:#04x}, which no frame needs")

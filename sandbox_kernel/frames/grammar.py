@@ -30,14 +30,15 @@ class Budget:
 
     wire_bytes: int = 4096 * MIB
     memory_bytes: int = 4096 * MIB
-    opcodes: int = 20_000_000
+    opcodes: int = 10_000_000
 
 
 DEFAULT_BUDGET = Budget()
 
-# What containers in the pickle itself may take: a small dict has 26 times the size of its opcodes.
+# What containers in the pickle itself may take. A small dict has 26 times the size of its opcodes, an empty set 216
+# times; so about a million small containers are free, and more need data in them.
 CONTAINER_BYTES = 64 * MIB
-CONTAINER_BYTES_PER_BYTE = 24
+CONTAINER_BYTES_PER_BYTE = 16
 
 FLAT = frozenset({type(None), bool, int, float, str, bytes, bytearray})
 
@@ -85,23 +86,28 @@ def type_name(kind: type) -> str:
 
 _UNIT = r"\[(?:Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\]"
 DTYPE = re.compile(
-    rf"\|b1|[|][iu]1|[<>](?:[iu][248]|f[248]|c(?:8|16)|[Mm]8(?:{_UNIT})?|U[1-9]\d{{0,5}})|\|S[1-9]\d{{0,6}}|<U0|\|S0"
+    rf"\|b1|[|][iu]1|[<>](?:[iu][248]|f[248]|c(?:8|16)|[Mm]8(?:{_UNIT})?|U[1-9]\d{{0,5}})|\|S[1-9]\d{{0,6}}|<U0|\|S0",
+    re.ASCII,
 )
-COLUMN_DTYPE = re.compile(r"\|b1|[|][iu]1|[<>](?:[iu][248]|f[248]|c(?:8|16)|[Mm]8\[(?:s|ms|us|ns)\])")
+COLUMN_DTYPE = re.compile(r"\|b1|[|][iu]1|[<>](?:[iu][248]|f[248]|c(?:8|16)|[Mm]8\[(?:s|ms|us|ns)\])", re.ASCII)
 """The dtypes that pandas keeps as they are."""
 
 ZONE = re.compile(r"(?!.*\.\.)[A-Za-z0-9_+-][A-Za-z0-9_+./-]{0,63}")
 """A zone's key; it becomes part of a path."""
 
-DECIMAL = re.compile(r"-?(?:\d{1,10000}(?:\.\d{0,10000})?|\.\d{1,10000})(?:E[+-]?\d{1,9})?|-?Infinity|-?s?NaN\d{0,100}")
-INTEGER = re.compile(r"-?\d{1,4000}")
+# ASCII: other scripts have digits too.
+DECIMAL = re.compile(
+    r"-?(?:\d{1,10000}(?:\.\d{0,10000})?|\.\d{1,10000})(?:E[+-]?\d{1,9})?|-?Infinity|-?s?NaN\d{0,100}", re.ASCII
+)
+INTEGER = re.compile(r"-?\d{1,4000}", re.ASCII)
 
 _MONTH = r"(?:JAN|FEB|MAR|APR|MAY|JUN|JUL|AUG|SEP|OCT|NOV|DEC)"
 _DAY = r"(?:MON|TUE|WED|THU|FRI|SAT|SUN)"
 FREQUENCY = re.compile(
     rf"-?\d{{0,9}}(?:[BCDhHTSLUN]|min|s|ms|us|ns|W(?:-{_DAY})?|WOM-[1-4]{_DAY}"
     rf"|[MQYA]|(?:SM|SME|SMS|M|ME|MS|BM|BME|BMS|bh)"
-    rf"|(?:B?Q|B?QE|B?QS|B?Y|B?YE|B?YS|B?A|B?AS)(?:-{_MONTH})?)"
+    rf"|(?:B?Q|B?QE|B?QS|B?Y|B?YE|B?YS|B?A|B?AS)(?:-{_MONTH})?)",
+    re.ASCII,
 )
 """Names of pandas' frequencies that are wholly described by their name."""
 
