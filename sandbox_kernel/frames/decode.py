@@ -54,7 +54,7 @@ CONSTRUCTORS: dict[tuple[str, str], Name] = {
     }.items()
 }  # fmt: skip
 for _name in CONSTRUCTORS.values():
-    if {"construct_numpy": "numpy", "construct_pandas": "pandas"}.get(_name.module, "sys") in sys.modules:
+    if sys.modules.get({"construct_numpy": "numpy", "construct_pandas": "pandas"}.get(_name.module, "sys")):
         _name.load()
 # How a payload begins whose texts may have lone surrogates in them.
 _SURROGATES = re.compile(

@@ -27,7 +27,7 @@ LONG = 512  # values in a list, set or dict; from there on it is written as colu
 RECORDS = 8  # rows with the same keys
 NESTING = DEPTH - 8  # of a value; a frame in the innermost list needs the rest
 COLUMNS_DEPTH = DEPTH // 2  # deeper than that, columns would use up the depth that plain lists can have
-VALUES = 20_000_000  # containers; sharing is written out, so a small graph can be a huge tree
+VALUES = 5_000_000  # containers; sharing is written out, so a small graph can be a huge tree
 
 _LONG_INTEGER = re.compile(rb"\x8b[\x00-\xff]{3}\x00", re.DOTALL)
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf]")

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -36,6 +37,7 @@ from .assembler import (
     value,
     words,
 )
+from .same import assert_crosses
 
 I2 = array("<i4", struct.pack("<2i", 1, 2), 2)
 TWO_BYTES = array("|b1", b"\0\1", 2)
@@ -223,9 +225,9 @@ def test_sizes_that_do_not_add_up(it: Raw) -> None:
 def test_many_small_containers_are_a_matter_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty set has 216 bytes, and one for its opcode."""
     refused(b"\x80\x05(" + b"\x8f" * 4_000_000 + b"t.")
-    monkeypatch.setattr(decode, "CONTAINER_BYTES", 2 * 1024**2)
+    monkeypatch.setattr(decode, "CONTAINER_BYTES", 1024**2)
     for code in (b"]", b"}", b"](e", b"}(u", b"N\x85", b"NN\x86", b"}NNs", b"\x8f(N\x90", b"(N\x91"):
-        assert "memory" in str(refused(b"\x80\x05(" + code * 400_000 + b"t."))
+        assert "memory" in str(refused(b"\x80\x05(" + code * 150_000 + b"t."))
 
 
 def test_steps_are_counted() -> None:
@@ -314,6 +316,30 @@ def test_honest_keys_do_not_collide() -> None:
     for keys in (range(0, 2**60, 2**43), map(float, range(50_000)), ((n, -n) for n in range(50_000))):
         them = dict.fromkeys(keys)
         assert frames.loads(*frames.dumps(them)) == them
+
+
+def colliding_int64(count: int) -> bytes:
+    """Numbers with one hash in the tables of pandas, which is ``key >> 33 ^ key ^ key << 11`` in 32 bits."""
+    low = np.arange(4 * count, dtype=np.uint64)
+    high = (np.uint64(0x12345678) ^ low ^ (low << np.uint64(11))) & np.uint64(0xFFFFFFFF)
+    return ((high << np.uint64(33)) | low)[high < 2**31][:count].tobytes()
+
+
+@pytest.mark.parametrize("kind", ["categories", "levels", "flags"])
+def test_labels_that_collide(kind: str) -> None:
+    count = 200_000
+    index = call("index", "array", (array("<i8", colliding_int64(count), count), None), None)
+    refused(payload({
+        "categories": call("extension", "categorical", int64(0), index, False),
+        "levels": call("index", "multi", ((index,), (int64(0),), None, (None,)), None),
+        "flags": call("series", array("|i1", bytes(count), count), index, None, None, False),
+    }[kind]))  # fmt: skip
+
+
+def test_honest_labels_do_not_collide() -> None:
+    labels = np.random.default_rng(1).permutation(60_000)
+    for categories in (labels, labels * 0.5, [f"k{label}" for label in labels], pd.to_datetime(labels)):
+        assert_crosses(pd.Series(pd.Categorical.from_codes(np.arange(60_000), categories=categories)))
 
 
 # --- raw memory -------------------------------------------------------------------------------------------------
