@@ -28,8 +28,8 @@ from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell, startup
-from .asides import AsidesKernel
 from .commands import Commands, output_hint, words_of
+from .control import ControlKernel
 from .history import History
 from .publisher import Publisher
 from .questions import Questions
@@ -40,7 +40,7 @@ _SOFT_EXIT_S = 1.0
 _DEADLINE_S = 10.0  # for completion, inspection and the like
 
 
-class SandboxedKernel(AsidesKernel):
+class SandboxedKernel(ControlKernel):
     """The front. `attach` must be called before `start`."""
 
     implementation = "sandboxed-python"

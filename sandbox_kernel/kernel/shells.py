@@ -25,11 +25,12 @@ class Request:
     """One message on the shell channel.
 
     Attributes:
+        reply_to: where its reply goes; None for the shell channel. Whoever gives another one has published "busy".
         aborted: it stood behind a cell that failed.
     """
 
-    def __init__(self, idents: list[bytes], message: dict[str, Any]) -> None:
-        self.idents, self.message = idents, message
+    def __init__(self, idents: list[bytes], message: dict[str, Any], reply_to: Any = None) -> None:
+        self.idents, self.message, self.reply_to = idents, message, reply_to
         self.kind: str = message["header"]["msg_type"]
         self.aborted = False
 
@@ -101,6 +102,10 @@ class ShellsKernel(Kernel):
         except Exception:
             self.log.warning("an invalid message on the shell channel was dropped", exc_info=True)
             return
+        self.put(request)
+
+    def put(self, request: Request) -> None:
+        """Queue a request on its shell."""
         name = request.message["header"].get("subshell_id")
         shell = self._main_shell if name is None else self._shells.get(name) if isinstance(name, str) else None
         if shell is None:
@@ -131,9 +136,10 @@ class ShellsKernel(Kernel):
             self._advance(shell)
 
     async def _handle(self, request: Request) -> None:
-        message, idents, stream = request.message, request.idents, self.shell_stream
+        message, idents, stream = request.message, request.idents, request.reply_to or self.shell_stream
         self.set_parent(idents, message, channel="shell")
-        self._publish_status("busy", "shell")
+        if request.reply_to is None:
+            self._publish_status("busy", "shell")
         handler = self.shell_handlers.get(request.kind)
         if request.aborted:
             self._send_abort_reply(stream, message, idents)
@@ -156,14 +162,15 @@ class ShellsKernel(Kernel):
         message = request.message
         name = str(message["header"].get("subshell_id"))[:100]
         self.set_parent(request.idents, message, channel="shell")
-        self._publish_status("busy", "shell")
+        if request.reply_to is None:
+            self._publish_status("busy", "shell")
         content = {
             "status": "error", "ename": "UnknownSubshellError", "evalue": f"there is no subshell {name!r}",
             "traceback": [],
         }  # fmt: skip
         if self.session is not None and request.kind not in COMM_TYPES:
             kind = request.kind.removesuffix("_request") + "_reply"
-            self.session.send(self.shell_stream, kind, content, message, request.idents)
+            self.session.send(request.reply_to or self.shell_stream, kind, content, message, request.idents)
         self._finish("idle")
 
     def _abort_queues(self, subshell_id: str | None = None) -> None:

@@ -196,6 +196,8 @@ class Soak:
 @pytest.mark.timeout(900)
 def test_a_day_of_small_cells(start: Start) -> None:
     kernel = start()
+    # (At a thousand results IPython drops the oldest, with a warning in the cell.)
+    kernel.good("get_ipython().displayhook.cache_size = 10_000_000", store_history=False)
     front, soak, began = psutil.Process(kernel.pid), Soak(kernel), time.monotonic()
     sizes: list[float] = []
     descriptors = 0
