@@ -47,8 +47,9 @@ class AsidesKernel(ShellsKernel, Answers):
 
     async def _answer_aside(self, shell: Shell, request: Request) -> None:
         # The parent is not set: it is also what a thread's output belongs to, and that is the cell.
-        parent, idents, stream = request.message, request.idents, self.shell_stream
-        self._tell_status("busy", parent)
+        parent, idents, stream = request.message, request.idents, request.reply_to or self.shell_stream
+        if request.reply_to is None:
+            self._tell_status("busy", parent)
         try:
             if request.kind == "kernel_info_request":
                 await self.kernel_info_request(stream, idents, parent)

@@ -67,3 +67,14 @@ def test_other_requests_of_the_shell_are_answered_there(start: Start) -> None:
         assert reply["parent_header"]["msg_id"] == sent
         assert reply["msg_type"] == kind.replace("request", "reply")
         assert expected in str(reply["content"]), kind
+
+
+def test_a_completion_on_the_control_channel_beside_a_cell_is_answered_there(start: Start) -> None:
+    kernel = start()
+    kernel.client.execute("print('on')\nwhile True: pass")
+    while kernel.client.get_iopub_msg(timeout=20)["msg_type"] != "stream":
+        pass
+    sent = ask(kernel, "complete_request", code="impor", cursor_pos=5)
+    reply = answer(kernel)
+    assert reply["parent_header"]["msg_id"] == sent
+    assert reply["content"]["status"] == "ok"
