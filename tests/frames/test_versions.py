@@ -87,7 +87,8 @@ def test_plain_values_need_neither_numpy_nor_pandas() -> None:
 
 
 def test_neither_is_imported_before_a_frame_needs_it() -> None:
-    code = "import sys; from sandbox_kernel.frames import dumps; dumps([1]); print({*sys.modules} & {'numpy', 'pandas'})"
+    code = "import sys; from sandbox_kernel.frames import dumps; dumps([1]); print({"
+    code += "*sys.modules} & {'numpy', 'pandas'})"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=50)
     assert done.stdout.strip() == "set()", done.stderr
 
