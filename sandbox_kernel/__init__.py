@@ -6,11 +6,24 @@ The Python API (`Sandbox`, `AsyncSandbox`, ...) is imported when it is asked for
 # (The module `typing` would cost the kernel's first stage as much as all the rest of it; checkers know this name.)
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .api import AsyncSandbox, Execution, ExecutionError, Logs, Result, Sandbox
+    from .api import (
+        AsyncSandbox,
+        Execution,
+        ExecutionError,
+        ExecutionResult,
+        Logs,
+        Result,
+        Sandbox,
+        SandboxPool,
+        execute_python,
+    )
     from .policy import Policy
 
 __version__ = "0.1.0"
-__all__ = ["AsyncSandbox", "Execution", "ExecutionError", "Logs", "Policy", "Result", "Sandbox"]
+__all__ = [
+    "AsyncSandbox", "Execution", "ExecutionError", "ExecutionResult", "Logs", "Policy", "Result", "Sandbox",
+    "SandboxPool", "execute_python",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from .core import AsyncSandbox
 from .execution import Execution, ExecutionError, Logs, Result
+from .oneshot import ExecutionResult, execute_python
+from .pool import SandboxPool
 from .sync import Sandbox
 
-__all__ = ["AsyncSandbox", "Execution", "ExecutionError", "Logs", "Result", "Sandbox"]
+__all__ = [
+    "AsyncSandbox", "Execution", "ExecutionError", "ExecutionResult", "Logs", "Result", "Sandbox", "SandboxPool",
+    "execute_python",
+]  # fmt: skip

@@ -15,23 +15,25 @@ from typing import Any
 import msgspec
 
 from ..code_rules import CodeGate
-from ..errors import CellError, FrameRefused, SandboxError, TimeLimit, WorkerLost
+from ..errors import CellError, FrameRefused, SandboxError, WorkerLost
 from ..outputs.gate import Gate
 from ..outputs.settings import Settings
 from ..policy import Policy, Resolved
 from ..session.denial_text import PlanFacts, explanation
 from ..session.denials import Denials
 from ..session.exchange import Outgoing
-from ..session.session import Interrupted, Plan, Session
+from ..session.session import Plan, Session
 from ..session.start import StartedLink, start
 from .calls import Calls
 from .execution import Execution, ExecutionError
+from .outcome import exit_code, failed
 from .recorder import Emit, Recorder
 from .tools import Modules, Tools, checked, in_tool
 from .values import variable
 
 PolicyLike = Policy | Mapping[str, Any] | str | Path | None
 _DATA_BYTES = 8 * 1024 * 1024  # of a cell's result that is fetched unasked
+_MOVING_S = 30.0  # at least, for a value on its way in or out beside a cell
 Callback = Callable[[Any], Awaitable[None] | None]
 
 
@@ -279,17 +281,20 @@ class AsyncSandbox(Calls):
             variable(name)
         async with self._turn() as session:
             execution = Execution(execution_count=session.execution_count)
+            allowed_s = self._timeout if timeout is None else timeout
+            # The first frame makes the sandbox import pandas, which is no fault of the code.
+            moving_s = max(allowed_s, _MOVING_S) if allowed_s else None
             try:
                 for name, value in inputs.items():
-                    await self._put(name, value, timeout)
+                    await self._put(name, value, moving_s)
                 async with self._more_modules(extra):
                     await self._execute(session, execution, code, timeout, emit)
                 if execution.state == "kept":
-                    await self._fetch(execution, returns, timeout)
+                    await self._fetch(execution, returns, moving_s)
             except FrameRefused:
                 raise
             except SandboxError as error:  # the worker was lost before the cell, or after it
-                self._failed(execution, error)
+                failed(execution, error)
                 execution.state = error.state or execution.state
             for name in returns:
                 if name not in execution.returned:
@@ -301,7 +306,7 @@ class AsyncSandbox(Calls):
     ) -> None:
         refused = await self._code_gate.refusal(code, {})
         if refused is not None:
-            self._failed(execution, refused)
+            failed(execution, refused)
             return
         loop, recorder, losses = asyncio.get_running_loop(), self._recorder, self._recorder.losses
         began, cpu_s = loop.time(), session.watchdog.measure().cpu_s
@@ -316,10 +321,11 @@ class AsyncSandbox(Calls):
             if reply["status"] == "error":
                 trace = "\n".join(reply.get("traceback") or ())
                 execution.error = ExecutionError(str(reply.get("ename")), str(reply.get("evalue")), trace)
+                execution.exit_code = exit_code(execution.error)
             else:
                 execution.logs.stderr += recorder.tracebacks
         except SandboxError as error:
-            self._failed(execution, error)
+            failed(execution, error)
         finally:
             usage = session.watchdog.measure()
             execution.duration_s = loop.time() - began
@@ -333,13 +339,6 @@ class AsyncSandbox(Calls):
             if said:
                 recorder.stream("", "stderr", said)
             recorder.end()
-
-    @staticmethod
-    def _failed(execution: Execution, error: SandboxError) -> None:
-        name = "KeyboardInterrupt" if isinstance(error, Interrupted) else type(error).__name__
-        text = error.explain()
-        execution.error = execution.error or ExecutionError(name, text, f"{name}: {text}")
-        execution.timed_out = execution.timed_out or isinstance(error, TimeLimit)
 
     async def _fetch(self, execution: Execution, names: Sequence[str], timeout: float | None) -> None:
         """The value of the last expression, if it is a table or an array, and what ``returns`` asks for."""

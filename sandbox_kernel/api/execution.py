@@ -120,6 +120,9 @@ class Execution:
         state: "kept": the session's variables are there; "restored": as they were after an earlier cell, which the
             error names; "lost": they are gone with the process that held them;
             "restored": they are those of an earlier moment.
+        exit_code: as of a program: 0; 1 after an exception, or what the cell gave to ``sys.exit``; that of the process
+            when the cell ended it, or minus the number of the signal that did (-9 for a limit).
+        blocked_imports: modules that the policy's rules for code refused.
         returned: the values that ``returns=`` asked for, by name.
         dropped: why a name in ``returns=`` is not among them.
     """
@@ -134,6 +137,8 @@ class Execution:
     timed_out: bool = False
     denials: list[Denial] = field(default_factory=list)
     state: str = "kept"
+    exit_code: int = 0
+    blocked_imports: list[str] = field(default_factory=list)
     returned: dict[str, Any] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
 

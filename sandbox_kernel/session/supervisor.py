@@ -246,6 +246,7 @@ class Supervisor:
         self.worker = None
         worker.close()
         error = self._cause or WorkerLost(describe_exit(status))
+        error.data.setdefault("status", os.waitstatus_to_exitcode(status))
         self._cause = None
         if self._waking is not None:  # what was to replace it did not wake either
             error, self._waking = self._waking[1], None
