@@ -148,3 +148,27 @@ def test_progress_bars_move_while_their_cell_runs(lab: Lab) -> None:
         (lab.folder / f"go{step}").touch()
     notebook.wait_idle()
     expect(notebook.output(0)).to_contain_text("4/4")
+
+
+def test_widgets_live_while_a_cell_runs(lab: Lab) -> None:
+    notebook = lab.open(
+        "import ipywidgets\n"
+        "@ipywidgets.interact(x=(0, 50))\n"
+        "def square(x=4):\n"
+        "    print('squared', x * x)",
+        "import pathlib, time\n"
+        "print('at work')\n"
+        "while not pathlib.Path('enough').exists(): time.sleep(0.02)\n"
+        "print('done')",
+    )
+    notebook.run(0)
+    expect(notebook.output(0)).to_have_text(re.compile("squared 16"))
+    notebook.start(1)
+    expect(notebook.output(1)).to_have_text("at work\n")
+    drag(notebook.output(0), 1.0)
+    expect(notebook.output(0)).to_contain_text("squared 2500")
+    expect(notebook.cell(1).locator(".jp-InputPrompt")).to_have_text("[*]:")
+    notebook.screenshot("live-widget")
+    (lab.folder / "enough").touch()
+    notebook.wait_idle()
+    expect(notebook.output(1)).to_have_text("at work\ndone\n")  # and nothing of the widget's
