@@ -165,7 +165,7 @@ class ShellsKernel(Kernel):
         if request.reply_to is None:
             self._publish_status("busy", "shell")
         content = {
-            "status": "error", "ename": "UnknownSubshellError", "evalue": f"there is no subshell {name!r}",
+            "status": "error", "ename": "UnknownSubshellError", "evalue": f"Unknown subshell_id {name!r}",
             "traceback": [],
         }  # fmt: skip
         if self.session is not None and request.kind not in COMM_TYPES:
@@ -214,7 +214,7 @@ class ShellsKernel(Kernel):
     async def _delete(self, name: object) -> dict[str, Any]:
         shell = self._shells.pop(name, None) if isinstance(name, str) else None
         if shell is None:
-            return _error("UnknownSubshellError", f"there is no subshell {str(name)[:100]!r}")
+            return _error("UnknownSubshellError", f"Unknown subshell_id {str(name)[:100]!r}")
         shell.closed = True
         self.subshells_changed(list(self._shells))
         return {"status": "ok"}
