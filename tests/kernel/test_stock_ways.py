@@ -1,0 +1,143 @@
+"""What people do in the ordinary Python kernel, through the front: each as one small session."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from .conftest import Running, Start
+
+
+@pytest.fixture
+def kernel(start: Start) -> Running:
+    return start()
+
+
+def begin(kernel: Running, code: str, **options: Any) -> str:
+    """Sends a cell and returns once the client is told that it runs."""
+    name = kernel.client.execute(code, **options)
+    while True:
+        message = kernel.client.get_iopub_msg(timeout=20)
+        if message["msg_type"] == "execute_input" and message["parent_header"]["msg_id"] == name:
+            return str(name)
+
+
+def reply_to(kernel: Running, name: str, timeout: float = 20) -> dict[str, Any]:
+    while True:
+        reply = kernel.client.get_shell_msg(timeout=timeout)
+        if reply["parent_header"].get("msg_id") == name:
+            return dict(reply["content"])
+
+
+def control(kernel: Running, kind: str) -> dict[str, Any]:
+    request = kernel.client.session.msg(kind, {})
+    kernel.client.control_channel.send(request)
+    while True:
+        reply = kernel.client.get_control_msg(timeout=10)
+        if reply["parent_header"]["msg_id"] == request["header"]["msg_id"]:
+            return dict(reply["content"])
+
+
+def first_text(kernel: Running, name: str, text: str) -> float:
+    """When the client got a text of the cell."""
+    while True:
+        message = kernel.client.get_iopub_msg(timeout=20)
+        if message["parent_header"].get("msg_id") == name and text in str(message["content"].get("text", "")):
+            return time.monotonic()
+
+
+def test_usage_counts_the_code_that_runs(kernel: Running) -> None:
+    before = control(kernel, "usage_request")["kernel_memory"]
+    kernel.good("held = bytearray(b'x') * (100 << 20)")
+    assert control(kernel, "usage_request")["kernel_memory"] - before > 90 << 20
+    begin(kernel, "while True: pass")
+    control(kernel, "usage_request")  # the first figure of a process is none
+    most = 0.0
+    for _ in range(20):
+        time.sleep(0.2)
+        most = max(most, control(kernel, "usage_request")["kernel_cpu"])
+        if most > 20:
+            break
+    assert most > 20
+    kernel.manager.interrupt_kernel()
+
+
+def test_files_modules_and_their_changes(kernel: Running) -> None:
+    kernel.good("%%writefile tool.py\nvalue = 1\nprint('ran as', __name__)")
+    assert kernel.good("%run tool.py\nprint(value)").stdout == "ran as __main__\n1\n"
+    kernel.good("%load_ext autoreload\n%autoreload 2\nimport tool")
+    kernel.good("import pathlib\npathlib.Path('tool.py').write_text('value = 2222\\n');")
+    assert kernel.good("print(tool.value)").stdout.endswith("2222\n")
+
+
+@pytest.mark.parametrize("cell", ["!echo first; sleep 1; echo second", "%%bash\necho first; sleep 1; echo second"])
+def test_commands_show_what_they_write_at_once(kernel: Running, cell: str) -> None:
+    name = begin(kernel, cell)
+    first = first_text(kernel, name, "first")
+    second = first_text(kernel, name, "second")
+    assert second - first > 0.7
+    assert reply_to(kernel, name)["status"] == "ok"
+
+
+def test_exit_ends_the_kernel_as_a_normal_end(kernel: Running) -> None:
+    kernel.good("import atexit\natexit.register(lambda: open('left', 'w').close());")
+    reply = kernel.run("exit").reply
+    assert reply["payload"] == [{"source": "ask_exit", "keepkernel": False}]
+    assert kernel.manager.provisioner.process.wait(20) == 0
+    assert (kernel.folder / "left").exists()
+
+
+def test_classes_of_cells_pickle_and_processes_use_them(kernel: Running) -> None:
+    kernel.good("import dataclasses\n@dataclasses.dataclass\nclass Point:\n    x: int")
+    kernel.good("def double(p): return Point(p.x * 2)")
+    kernel.good("import pickle\nassert pickle.loads(pickle.dumps(Point(3))) == Point(3)")
+    kernel.good("import multiprocessing as mp")
+    code = "with mp.get_context('fork').Pool(2) as pool: print(pool.map(double, [Point(1)]))"
+    assert kernel.good(code).stdout == "[Point(x=2)]\n"
+    code = "import os\nif os.fork() == 0:\n    print('of the child', flush=True)\n    os._exit(0)\nos.wait();"
+    assert kernel.good(code).stdout == "of the child\n"
+
+
+def test_children_have_the_cells_streams_and_an_empty_standard_input(kernel: Running) -> None:
+    kernel.good("import subprocess, sys")
+    code = "subprocess.run(['echo', 'here'], stdout=sys.stdout)\nsubprocess.run(['cat'], timeout=8);"
+    assert kernel.good(code).stdout == "here\n"
+    assert kernel.good("print(repr(sys.stdin.read(1)))").stdout == "''\n"
+
+
+def test_text_that_is_none_ends_at_once(kernel: Running) -> None:
+    assert "lone" in kernel.good("print('\\ud800 lone')").stdout
+    assert kernel.run("raise ValueError(chr(0xd8ff))").reply["ename"] == "ValueError"
+    assert "\ufffd" in kernel.good("!head -c 5000 /dev/urandom").stdout
+    assert kernel.good("print('fine')").stdout == "fine\n"
+
+
+def test_an_answer_that_comes_late_reaches_no_later_question(kernel: Running) -> None:
+    name = begin(kernel, "input('first? ')", allow_stdin=True)
+    assert kernel.client.get_stdin_msg(timeout=10)["content"]["prompt"] == "first? "
+    kernel.manager.interrupt_kernel()
+    assert reply_to(kernel, name)["ename"] == "KeyboardInterrupt"
+    kernel.client.input("late")
+    name = begin(kernel, "print(input('second? '))", allow_stdin=True)
+    assert kernel.client.get_stdin_msg(timeout=10)["content"]["prompt"] == "second? "
+    kernel.client.input("right")
+    first_text(kernel, name, "right")
+    assert reply_to(kernel, name)["status"] == "ok"
+
+
+def test_what_stands_behind_a_failed_cell_is_aborted_unless_it_says_otherwise(kernel: Running) -> None:
+    names = [kernel.client.execute(code) for code in ("import time; time.sleep(0.5); 1/0", "x = 1", "x = 2")]
+    assert [reply_to(kernel, name)["status"] for name in names] == ["error", "aborted", "aborted"]
+    names = [kernel.client.execute(code, stop_on_error=False) for code in ("1/0", "x = 3", "1/0", "x")]
+    assert [reply_to(kernel, name)["status"] for name in names] == ["error", "ok", "error", "ok"]
+
+
+def test_payloads_and_session_facts(kernel: Running) -> None:
+    asked = kernel.good("get_ipython().set_next_input('next')")
+    assert asked.reply["payload"] == [] and "next" in asked.stdout, "shown; only %load and its like may write cells"
+    assert kernel.good("print?").reply["payload"][0]["source"] == "page"
+    assert kernel.good("1").reply["payload"] == []
+    shown = kernel.good("ip = get_ipython()\nprint(type(ip).__name__, 'IPKernelApp' in ip.config, __name__)").stdout
+    assert shown == "ZMQInteractiveShell True __main__\n"
