@@ -74,7 +74,8 @@ def binary(op: ast.operator, left: Value, right: Value, notes: Notes) -> Value:
     if is_bool(left) and is_bool(right) and isinstance(op, (ast.BitAnd, ast.BitOr, ast.BitXor)):
         return _logic(op, left, right)
     left, right = as_int(left), as_int(right)
-    if is_real(left) or is_real(right) or isinstance(op, ast.Div):
+    fraction = isinstance(op, ast.Div) or (isinstance(op, ast.Pow) and isinstance(right, int) and right < 0)
+    if is_real(left) or is_real(right) or fraction:
         notes.inexact()
     match op:
         case ast.Add() | ast.Sub() | ast.Mult():

@@ -57,6 +57,7 @@ class Execution(LoopProofs, Expressions):
         self.unproved: list[str] = []
         self.unended: list[int] = []
         self.floats = False
+        self.snapshots: set[int] = set()
         self.definitions: list[Term] = []
         self._quotients: dict[tuple[int, int], Term] = {}
         self.loops: dict[int, tuple[ast.expr | None, ast.expr | None]] = {}
@@ -122,12 +123,12 @@ class Execution(LoopProofs, Expressions):
     def constant(self, name: str) -> Value:
         state, names, own = self.state, self.locals, self.inner_names
         self.state, self.locals, self.inner_names = State(heap=state.heap), set(), []
-        before = len(self.raised)
+        before, numbers = len(self.raised), self._numbers
         try:
             value = self.value(self.program.constants[name])
         finally:
             self.state, self.locals, self.inner_names = state, names, own
-        if len(self.raised) > before or isinstance(value, ListRef):
+        if len(self.raised) > before or self._numbers > numbers:  # a list lives on from call to call
             raise Outside(f"the name {name}, whose value at top level is not a plain one")
         return value
 
@@ -315,8 +316,10 @@ class Execution(LoopProofs, Expressions):
         self._frames[-1].broke = left
         ended: list[State] = []
         state: State | None = self.state
+        self.snapshots = set()
         items = self.value(node.iter) if isinstance(node, ast.For) else None
         shape = self._shape(items) if isinstance(node, ast.For) else ()
+        watched = {number: self.state.heap[number] for number in self.snapshots}
         place, way = 0, len(self.state.path)
         while state is not None and not state.dead:
             self.state = state
@@ -341,6 +344,8 @@ class Execution(LoopProofs, Expressions):
                 self.state = state
                 if self._shape(items) != shape:
                     raise Outside("a change of the length of the list that a loop goes through", node)
+                if any(state.heap[number] is not before for number, before in watched.items()):
+                    raise Outside("a change of a list that enumerate, zip or reversed goes through", node)
             place += 1
         self._frames[-1].broke, self._frames[-1].continued = outer
         finished = join(ended)

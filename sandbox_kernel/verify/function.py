@@ -45,8 +45,8 @@ def verify_function(
         types: kinds of parameters, as annotations are written, where the code does not say: ``{"x": "float"}``.
             Without either a parameter is an int.
         raises: exceptions that the contract allows.
-        bound: turns of each loop and calls within a call that are followed. What ends within them is proved, else
-            the status is "bounded".
+        bound: turns of each loop and calls within a call that are followed (of a loop whose number of turns is known,
+            64 times as many). What ends within them is proved, else the status is "bounded".
         lists: items of list parameters, at most, unless `pre` says less (``len(xs) <= 3``).
         timeout_s: time for the whole answer, in seconds.
         invariants: for the function's loops in the order of the text, None for a loop that is unrolled. A loop with
@@ -255,7 +255,7 @@ class _Question:
             if not self._cut and self._check(*known, condition) != z3.unsat:
                 what = "the loop" if isinstance(node, (ast.While, ast.For)) else "the call or comprehension"
                 line = getattr(node, "lineno", 0)
-                self._cut = f"no more than {self._bound} turns of {what} in line {line} were followed"
+                self._cut = f"not all turns of {what} in line {line} were followed"
 
     def _condition(
         self, execution: Execution, state: State, node: ast.expr, names: Mapping[str, Any], what: str

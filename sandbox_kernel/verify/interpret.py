@@ -25,7 +25,8 @@ _COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: lambda item, items: item in items, ast.NotIn: lambda item, items: item not in items,
 }  # fmt: skip
 _UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
-    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_, ast.Invert: operator.invert,
+    ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Not: operator.not_,
+    ast.Invert: lambda value: operator.invert(int(value) if isinstance(value, bool) else value),  # bools: deprecated
 }  # fmt: skip
 _CALLS: dict[str, Callable[..., Any]] = {
     "abs": abs, "min": min, "max": max, "len": len, "sum": sum, "any": any, "all": all, "int": int, "float": float,

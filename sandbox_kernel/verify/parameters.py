@@ -46,6 +46,10 @@ class Kinds:
                 self.assumed.append(f"{arg.arg} is an int")
                 self._kinds[arg.arg] = ast.Name("int", ast.Load())
 
+        lists = [name for name in self._kinds if _base(self._kinds[name]) in ("list", "sequence")]
+        if len(lists) > 1:
+            self.assumed.append(f"{' and '.join(lists)} are different lists")
+
     def texts(self) -> dict[str, str]:
         """The kinds by parameter, as annotations are written."""
         return {name: ast.unparse(kind) for name, kind in self._kinds.items()}

@@ -38,6 +38,7 @@ class Sequences:
     locals: set[str]
     inner_names: list[dict[str, Value]]
     bound: int
+    snapshots: set[int]  # lists of which enumerate, zip and reversed have taken the elements
 
     # Given by the classes that build on this one.
     value: Any
@@ -304,6 +305,8 @@ class Sequences:
         known = self._known(value)
         if known is None:
             raise Outside(f"a {kind_of(value)} as a sequence")
+        if isinstance(value, ListRef):
+            self.snapshots.add(value.number)
         return known.items
 
     def _whole(self, name: str, value: Value, node: ast.Call, when: Term) -> Value:
@@ -346,8 +349,8 @@ class Sequences:
         if not isinstance(owner, ListRef) or node.keywords:
             raise Outside(f"the method {name} of a {kind_of(owner)}", node)
         arguments = [self.value(argument, when) for argument in node.args]
-        if name in ("append", "pop", "reverse", "extend", "insert", "sort", "clear") and when is not True:
-            raise Outside(f"the method {name} where it may not be reached", node)
+        if name not in ("copy", "count") and (when is not True or self.inner_names):
+            raise Outside(f"the method {name} in the midst of an expression", node)
         match name, arguments:
             case "append", [value]:
                 return self._change(owner, lambda items: (*items, value))

@@ -97,7 +97,8 @@ def kind_of(value: Value) -> str:
     found = [name for test, name in names if test(value)]
     if found:
         return found[0]
-    return {"Items": "tuple", "ListRef": "list", "Range": "range", "str": "str"}.get(type(value).__name__, "value")
+    return {"Items": "tuple", "ListRef": "list", "Range": "range", "str": "str",
+            "Choice": "value of several shapes"}.get(type(value).__name__, "value")
 
 
 # ------------------------------------------------------------ logic

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import random
 import sys
+import types
 from typing import Any
 
 import pytest
 
 pytest.importorskip("z3")
 
+from sandbox_kernel.errors import IsolationUnavailable
 from sandbox_kernel.verify import Verdict, verify_function
 
 
@@ -333,6 +335,12 @@ OUTSIDE: list[tuple[str, str, int, int]] = [
     ("def f(x:", "text that is not Python", 1, 6),
     ("abs = 1\ndef f(x):\n    return abs(x)", "a call of abs", 3, 12),
     ("def f(x):\n    abs = 1\n    return abs(x)", "a call of the variable abs", 3, 12),
+    ("def f(xs: list[int]):\n    for i, x in enumerate(xs):\n        xs[-1] = 0\n    return xs",
+     "a change of a list that", 2, 5),
+    ("def f(xs: list[int]):\n    for x, y in zip(xs, xs[1:]):\n        xs[0] = y\n    return xs",
+     "a change of a list", 2, 5),
+    ("def f(x):\n    a = [x]\n    return [a.append(y) for y in (1, 2)]", "append in the midst", 3, 13),
+    ("N = ([0],)\ndef f(x):\n    N[0][0] += 1\n    return N[0][0]", "the name N", 3, 5),
     ("def f(xs: list[int]):\n    for x in xs:\n        xs.append(x)\n    return xs",
      "length of the list that a loop", 2, 5),
 ]  # fmt: skip
@@ -395,7 +403,38 @@ class TestTypes:
         assert verify_function(f"N = 3\n{ABS}def f(): return N\n", "f", post="result == 3").proved
 
 
+    def test_elements_are_read_when_their_turn_comes(self) -> None:
+        code = "def f(x):\n    a = [x, 1]\n    for y in a:\n        a[1] = 5\n    return y\n"
+        assert verify_function(code, "f", post="result == 5").proved
+        code = "def f(x):\n    b = []\n    for i, y in enumerate([x, 1]):\n        b.append(y + i)\n    return b\n"
+        assert verify_function(code, "f", post="result == [x, 2]").proved
+
+    def test_two_lists_are_two(self) -> None:
+        code = "def f(xs: list[int], ys: list[int]):\n    xs[0] = 1\n    ys[0] = 2\n    return xs[0]\n"
+        verdict = verify_function(code, "f", "len(xs) == 1 and len(ys) == 1", "result == 1")
+        assert verdict.proved and "xs and ys are different lists" in verdict.assumptions
+
+    def test_a_negative_power_is_a_float(self) -> None:
+        assert verify_function("def f(x):\n    return x ** -1 * x\n", "f", "x != 0",
+                               "result == 1").status == "conditional"
+
+
 class TestReplay:
+    def test_in_the_sandbox_where_there_is_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        import sandbox_kernel
+
+        def execute(program: str) -> Any:
+            return types.SimpleNamespace(stdout=run(program))
+
+        monkeypatch.setattr(sandbox_kernel, "execute_python", execute, raising=False)
+        assert verify_function(ABS, "absolute", post="result > 0").replayed_by == "sandbox"
+
+        def unavailable(program: str) -> Any:
+            raise IsolationUnavailable("full", "namespaces", "not permitted")
+
+        monkeypatch.setattr(sandbox_kernel, "execute_python", unavailable, raising=False)
+        assert verify_function(ABS, "absolute", post="result > 0").replayed_by == "evaluator"
+
     def test_by_the_caller(self) -> None:
         programs: list[str] = []
 
@@ -472,6 +511,7 @@ def program(chance: random.Random) -> str:
     return f"{helper}def f(x, y, z):\n{body}"
 
 
+@pytest.mark.filterwarnings("ignore:Bitwise inversion:DeprecationWarning")
 @pytest.mark.parametrize("seed", range(12))
 def test_the_translation_says_what_python_does(seed: int) -> None:
     chance, seen = random.Random(seed), 0
