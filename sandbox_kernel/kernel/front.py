@@ -27,7 +27,7 @@ from ..outputs.settings import Settings
 from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
-from . import cell, startup
+from . import cell, frame_comms, startup
 from .commands import Commands, output_hint, words_of
 from .control import ControlKernel
 from .history import History
@@ -76,6 +76,7 @@ class SandboxedKernel(ControlKernel):
         profile = self.profile_dir.location if self.profile_dir else ""
         started = startup.prepare(self.sandbox, resolved.policy, profile, workspace, os.environ)
         self.commands = Commands(self.sandbox, resolved, self.transcript, self.gate.removed, started)
+        self.frame_comms = frame_comms.FrameComms(self.sandbox, resolved.policy.limits.frame, self._publish)
         seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
         self.code_gate = CodeGate(resolved.policy.code)
         self.audit = cell.Audit(resolved.policy.audit.file, seen)
@@ -278,6 +279,9 @@ class SandboxedKernel(ControlKernel):
     async def _comm_message(self, stream: Any, ident: Any, parent: dict[str, Any]) -> None:
         content = parent["content"]
         kind, comm_id = parent["header"]["msg_type"], content.get("comm_id")
+        if kind == "comm_open" and content.get("target_name") == frame_comms.TARGET:
+            await self.frame_comms.opened(parent, cell.plain_header(parent["header"]))
+            return
         if kind == "comm_open":
             self.publisher.opened(str(comm_id), str(content.get("target_name")))
             self.gate.opened_by_client(str(comm_id), str(content.get("target_name")), content.get("data"))

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..channel import schema
+from ..channel.framing import Bytes
 from ..errors import FrameRefused, ProtocolError, size_text
 from .clock import Clock
 from .supervisor import Supervisor
@@ -54,7 +55,17 @@ class Outgoing:
         pieces = transport.pack(payload, buffers)
         size = transport.packed_size(pieces)
         if size > most:
-            raise FrameRefused(f"a value of {size_text(size)} is larger than {size_text(most)}; limits.frame")
+            raise FrameRefused(f"a value of {size_text(size)} is larger than limits.frame = {size_text(most)}")
+        return cls.packed(pieces)
+
+    @classmethod
+    def packed(cls, pieces: Sequence[Bytes]) -> Outgoing:
+        """A value that is packed already, in pieces.
+
+        Raises:
+            FrameRefused: there is no memory for it.
+        """
+        size = sum(map(len, pieces))
         if size <= INLINE_BYTES:
             return cls(buffers=[b"".join(pieces)])
         try:
@@ -94,7 +105,7 @@ def _memory(size: int) -> int:
     return fd
 
 
-def _write(fd: int, pieces: Sequence[bytes | bytearray | memoryview]) -> None:
+def _write(fd: int, pieces: Sequence[Bytes]) -> None:
     at = 0
     for piece in pieces:
         rest = memoryview(piece).cast("B")
