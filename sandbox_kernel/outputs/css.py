@@ -44,7 +44,7 @@ _FUNCTIONS = words(
 _POSITIONS = {"relative", "static", "sticky"}
 
 # A character with a meaning to the tokenizer could make a browser read the declaration differently than we do.
-_FORBIDDEN = re.compile(r"[\\@{}<>;\x00-\x08\x0b-\x1f\x7f]|/\*|\*/|url|image|expression|attr\(|env\(|src\(|://", re.I)
+_FORBIDDEN = re.compile(r"[\\@{}<>;\x00-\x08\x0b-\x1f\x7f]|/\*|\*/|url|image|expression|attr\(|env\(|src\(|//", re.I)
 _FUNCTION = re.compile(r"([\w-]*)\s*\(")
 _BRACKET = re.compile(r"[()\[\]]")
 _QUOTED = re.compile(r"\"[^\"'\n]*\"|'[^\"'\n]*'")

@@ -62,7 +62,13 @@ class Gate:
             ProtocolError: a field is missing or has the wrong type, or a worker may not send such a message.
         """
         if msg_type.startswith("comm_"):
-            return self._comm(msg_type, content, metadata or {}, buffers)
+            try:
+                return self._comm(msg_type, content, metadata or {}, buffers)
+            except ProtocolError:
+                raise
+            except Exception:  # as in `bundle`
+                self.removed["a message that could not be checked"] += 1
+                return None
         if buffers:
             raise ProtocolError(f"{msg_type} cannot carry buffers")
         if msg_type in ("display_data", "update_display_data", "execute_result"):

@@ -111,7 +111,7 @@ class _Repeats:
 
     def refer(self, target: str, times: int = 1) -> bool:
         """Note that the innermost open element draws ``target``; False when it may not, inside of such a thing."""
-        self._nested.update(name for name, _, _ in self._open)
+        self._nested.update(name for name, _, _ in self._open if name)
         self._references.append((target, times))
         return not any(element in _REPEATED for _, element, _ in self._open)
 

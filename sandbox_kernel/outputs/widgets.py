@@ -137,7 +137,8 @@ class Widgets:
         kept_paths, kept_buffers = [], []
         raw = data.get("buffer_paths")
         for path, buffer in zip(raw if isinstance(raw, list) else [], buffers, strict=False):
-            if not isinstance(path, list) or len(path) < 3 or path[0] not in states or path[1] != "state":
+            known = isinstance(path, list) and len(path) > 2 and isinstance(path[0], str) and path[0] in states
+            if not known or path[1] != "state":
                 continue
             if _fitting(self.models[path[0]], [path[2:]], 1):
                 kept_paths.append(path)
@@ -166,20 +167,20 @@ class Widgets:
         return cleaned
 
     def _trait(self, model: Model, name: str, value: Any, removed: Removed) -> Any:
-        if value is None or isinstance(value, (bool, int, float)):
-            return False if name == "description_allow_html" else value
         if name == "description_allow_html":
             return False
         if name == "_dom_classes":
             return [c for c in value if isinstance(c, str) and _CLASS.fullmatch(c)] if isinstance(value, list) else []
         if name == "outputs":
             return self._outputs(value)
+        if value is None or isinstance(value, (bool, int, float)):
+            return value
         if model.name == "LayoutModel" or model.name.endswith("StyleModel"):
             return _style_value(name, value, removed)
         if name == "value" and model.name in MARKUP:
             return self._markup(value, removed)
         if model.name in MEDIA and name == "format":
-            return value if value in MEDIA[model.name] else _NOTHING
+            return value if isinstance(value, str) and value in MEDIA[model.name] else _NOTHING
         if model.name in MEDIA and name == "value":
             return _NOTHING  # comes as a buffer
         if name in _CHOICES and isinstance(value, str):

@@ -108,7 +108,7 @@ def test_a_fault_in_a_rule_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
     [
         ("status", {}, []), ("execute_input", {}, []), ("display_data", {"data": 1}, []), ("display_data", {}, [b"x"]),
         ("error", {"ename": "x", "evalue": "y", "traceback": [1]}, []), ("execute_result", {"data": {}}, []),
-        ("comm_open", {"comm_id": 1, "target_name": "x"}, []), ("comm_msg", {"comm_id": "c", "data": []}, []),
+        ("comm_open", {"comm_id": 1, "target_name": "x"}, []), ("comm_msg", {"comm_id": 7}, []),
     ],
 )  # fmt: skip
 def test_nonsense_is_a_protocol_error(msg_type: str, content: dict[str, Any], buffers: list[bytes]) -> None:
