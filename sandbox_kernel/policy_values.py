@@ -29,6 +29,7 @@ Modules = Annotated[tuple[str, ...], Meta(extra={"kind": "modules", "name": "imp
 RefusedModules = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words", "name": "imports.deny"})]
 RefusedWords = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words"})]
 RefusedBuiltins = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words", "name": "builtins.remove"})]
+FileNames = Annotated[tuple[str, ...], Meta(extra={"kind": "file names"})]
 CountOrNone = Annotated[int, Meta(extra={"kind": "count", "none": True})]
 Types = Annotated[tuple[str, ...], Meta(extra={"kind": "types"})]
 Values = Annotated[dict[str, str], Meta(extra={"kind": "values"})]
@@ -36,9 +37,17 @@ Values = Annotated[dict[str, str], Meta(extra={"kind": "values"})]
 _NUMBERS = {"size": parse_size, "count": parse_count, "time": parse_seconds}
 _TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+_-]{0,100}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FILE_NAME = re.compile(r"[\w*?.+ -]{1,100}")
 _DOTTED = re.compile(r"[\w*]+(\.[\w*]+)*")
 # What the sandbox itself sets; a value from a policy would silently be overwritten.
 OWN_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
+
+# Data and pictures. No code, no notebooks; and no HTML or SVG, whose scripts run in the browser that opens them.
+DATA_FILES = (
+    "*.csv", "*.tsv", "*.txt", "*.json", "*.jsonl", "*.geojson", "*.xlsx", "*.ods", "*.parquet", "*.feather", "*.arrow",
+    "*.npy", "*.npz", "*.h5", "*.hdf5", "*.nc", "*.sqlite", "*.db", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.webp",
+    "*.tif", "*.tiff", "*.pdf", "*.wav", "*.mp4", "*.log",
+)  # fmt: skip
 
 # What each level consists of; of two levels neither need be the stronger one ("seccomp", "landlock").
 STRENGTH: dict[str, frozenset[str]] = {
@@ -129,6 +138,9 @@ class Key:
         elif self.kind == "types":
             if not _TYPE.fullmatch(item):
                 raise PolicyError(spot, f"{item!r} is not a mimetype such as 'application/geo+json'")
+        elif self.kind == "file names":
+            if not _FILE_NAME.fullmatch(item) or item.startswith("."):
+                raise PolicyError(spot, f"{item!r} is not a file's name such as '*.csv'")
         elif self.kind in ("modules", "refused words"):
             if not _DOTTED.fullmatch(item):
                 raise PolicyError(spot, f"{item!r} is not a dotted name, in which * stands for any text")
@@ -152,7 +164,7 @@ class Key:
                 return ", ".join(f"{name}={text}" for name, text in sorted(value.items())) or "(empty)"
             case "flag":
                 return "true" if value else "false"
-            case "paths" | "names" | "refused names" | "modules" | "refused words" | "types":
+            case "paths" | "names" | "refused names" | "modules" | "refused words" | "types" | "file names":
                 return ", ".join(value) or "(empty)"
         return str(value)
 
@@ -187,6 +199,8 @@ class Key:
                 return not all(any(_covers(pattern, name) for pattern in fixed) for name in value)
             case "types":
                 return not set(value) <= set(fixed)
+            case "file names":
+                return "*" not in fixed and not set(value) <= set(fixed)
             case "values":
                 changed = any(name in fixed and fixed[name] != text for name, text in value.items())
                 return changed or any(_covers(pattern, name) for pattern in refused for name in value)

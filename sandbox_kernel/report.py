@@ -11,6 +11,7 @@ from .errors import size_text
 
 # Why a worker ended, for the other cells that ran in it; the error's name is put in.
 BYSTANDER = "it was ended because of another cell, which ran at the same time ({})"
+_SHOWN_FILES = 10
 
 
 def describe_exit(status: int) -> str:
@@ -78,3 +79,23 @@ def removed_text(removed: Mapping[str, int]) -> str:
     counts = sorted(removed.items(), key=lambda item: (-item[1], item[0]))
     said = ", ".join(f"{kind} x{count}" for kind, count in counts[:20])
     return f"Removed from outputs: {said or 'nothing'}\n"
+
+
+def files_text(kept: Sequence[str], inside: Sequence[tuple[str, str]]) -> str:
+    """The lines under a cell about the files it made in the private layer; "" when it made none.
+
+    Args:
+        kept: paths of those that were written next to the notebook.
+        inside: paths of those that were not, and why.
+    """
+    lines = [f"[Kept next to the notebook: {_some(kept)}]\n"] if kept else []
+    reasons: dict[str, list[str]] = {}
+    for path, why in inside:
+        reasons.setdefault(why, []).append(path)
+    lines += [f"[Only inside the sandbox ({why}): {_some(paths)}]\n" for why, paths in reasons.items()]
+    return "".join(lines)
+
+
+def _some(paths: Sequence[str]) -> str:
+    shown = ", ".join(ascii(path)[1:-1] if not path.isprintable() else path for path in paths[:_SHOWN_FILES])
+    return f"{shown}, and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else shown

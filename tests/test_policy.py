@@ -297,6 +297,9 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("limits.output", '"1MiB"', ['"1KiB"'], ['"2MiB"']),
     ("files.workspace", '"read-only"', ['"read-only"'], ['"read-write"']),
     ("files.workspace", '"read-write"', ['"read-only"', '"read-write"'], []),
+    ("files.workspace", '"overlay"', ['"read-only"', '"overlay"'], ['"read-write"']),
+    ("files.keep", '["*.csv", "*.png"]', ['["*.csv"]', "[]"], ['["*"]', '["*.txt"]']),
+    ("files.keep", '["*"]', ['["*.txt"]', '["*"]'], []),
     ("files.read", '["/usr", "/srv/a"]', ["[]", '["/usr"]', '["/usr/share", "/srv/a/b"]'],
      ['["/srv"]', '["/usr/../var"]', '["/usr", "/root"]', '["/srv/ab"]']),
     ("environment.allow", '["AWS_*", "X"]', ["[]", '["X"]', '["AWS_REGION", "AWS_S*"]'], ['["XY"]', '["AW*"]']),
@@ -509,7 +512,7 @@ class TestPresets:
         tables = tomllib.loads(text)
         said = {f"{table}.{key}" for table, content in tables.items() for key in content}
         optional = ("environment.", "worker.", "code.", "outputs.")
-        wanted = {key for key in KEYS if not key.startswith(optional)} - {"files.read", "audit.file"}
+        wanted = {key for key in KEYS if not key.startswith(optional)} - {"files.read", "files.keep", "audit.file"}
         assert wanted <= said
         assert ("code" in tables) is (name in ("classroom", "strict")), "guard rails are off unless they are asked for"
 

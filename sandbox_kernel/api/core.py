@@ -136,6 +136,7 @@ class AsyncSandbox(Calls):
         if session is not None:
             await session.checkpoints.close(0)
             session.supervisor.abandon(WorkerLost("the sandbox was closed"))
+            session.files.close()
         self._tools.close()
         if self._link is not None:
             await asyncio.to_thread(self._link.collect)

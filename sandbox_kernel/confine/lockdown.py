@@ -184,8 +184,10 @@ def _build(
             landlock_abi=plan.landlock_abi if "landlock" in plan.layers else 0, root_group=probes.in_root_group(),
         )  # fmt: skip
         notes = [*failures, *plan.notes]
+        layers: dict[str, int] = {}
         if "namespaces" in plan.layers:
-            notes += _confine_in_namespaces(plan, host, steps, report)
+            lost, layers = _confine_in_namespaces(plan, host, steps, report)
+            notes += lost
         else:
             _confine_in_place(plan, steps)
         oom_fd = _open_oom()
@@ -223,11 +225,12 @@ def _build(
         # In this order: the launcher has stopped to answer before the front begins to.
         report.send(b"ready\n")
         report.close()
-        ready = {"event": "ready", "level": plan.level, "proofs": proofs,
+        ready: dict[str, Any] = {"event": "ready", "level": plan.level, "proofs": proofs, "layers": len(layers),
                  "details": {**details, "timings_ms": steps.spent_ms}}  # fmt: skip
         # An ordinary user's front cannot open these by /proc, which is the zygote's own and so closed.
         folders = [os.open(t.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for t in plan.tmpfs]
-        ready["folders"] = [t.path for t in plan.tmpfs]
+        folders += layers.values()
+        ready["folders"] = [*(t.path for t in plan.tmpfs), *layers]
         if listener >= 0:
             zygote.send({**ready, "listens": True}, (*folders, listener))
             os.close(listener)  # no worker may inherit it: who has it can let calls through
@@ -258,8 +261,8 @@ def _build(
 
 def _confine_in_namespaces(
     plan: Plan, host: dict[str, int], steps: _Steps, report: socket.socket
-) -> list[str]:
-    """Everything of level full up to the loss of rights. Returns in pid 1 of the sandbox, with notes."""
+) -> tuple[list[str], dict[str, int]]:
+    """Everything of level full up to the loss of rights. Returns in pid 1 of the sandbox, as `mounts.build` does."""
     who = plan.identity
     maps: dict[tuple[int, int], int | OSError] = {}
     with_root = who.strategy in ("owner", "mapped")
@@ -277,7 +280,7 @@ def _confine_in_namespaces(
     if pid:
         report.send(f"pid {pid}\n".encode())
         os._exit(0)
-    notes = mounts.build(plan, host["mnt"], maps, steps)
+    built = mounts.build(plan, host["mnt"], maps, steps)
     steps("hostname")
     linux.sethostname("sandbox")
     steps("loopback")
@@ -298,7 +301,7 @@ def _confine_in_namespaces(
     poll.register(builder, select.POLLIN)
     poll.poll(2000)
     os.close(builder)
-    return notes
+    return built
 
 
 def _confine_in_place(plan: Plan, steps: _Steps) -> None:

@@ -20,6 +20,7 @@ _SAFE = linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV
 _FROZEN = _SAFE | linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOEXEC
 _PROC_FROZEN = ("/proc/sys", "/proc/sysvipc")
 _QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
+_LAYER = "dev/shm"  # in the new root: where the parts of a layer are put together, for a moment
 _BASES = ("/tmp", "/run", "/mnt", "/var", "/dev")  # noqa: S108 - only the place where the new root is put together
 
 Step = Callable[[str], None]
@@ -44,8 +45,12 @@ def open_id_maps(plan: Plan) -> dict[tuple[int, int], int | OSError]:
 
 def build(
     plan: Plan, host_mount_namespace: int, maps: dict[tuple[int, int], int | OSError], step: Step
-) -> list[str]:
-    """Make the tree and change into it. Returns what could not be done as planned, in sentences.
+) -> tuple[list[str], dict[str, int]]:
+    """Make the tree and change into it.
+
+    Returns:
+        What could not be done as planned, in sentences; and descriptors of the private layers, by the path of the
+        folder that each lies over.
 
     Args:
         plan: what to show.
@@ -70,7 +75,7 @@ def build(
     base = next(b for b in _BASES if os.path.isdir(b))
     linux.mount("sandbox", base, "tmpfs", _QUIET, "mode=0755,size=4m,nr_inodes=4096")
     os.chdir(base)
-    _furnish(plan, trees, devices, step)
+    layers = _furnish(plan, trees, devices, step)
     step("mount proc")
     os.mkdir("proc")
     linux.mount("proc", "proc", "proc", _QUIET)
@@ -78,7 +83,7 @@ def build(
     linux.pivot_root(".", ".")
     linux.umount(".", linux.MNT_DETACH)
     os.chdir("/")
-    return losses
+    return losses, layers
 
 
 def finish() -> None:
@@ -171,8 +176,11 @@ def _open_binds(plan: Plan, maps: dict[tuple[int, int], int | OSError], losses: 
     return trees
 
 
-def _furnish(plan: Plan, trees: dict[str, int], devices: list[tuple[str, int]], step: Step) -> None:
-    """Fill the new root, which is the current folder. Parents come before what lies in them."""
+def _furnish(
+    plan: Plan, trees: dict[str, int], devices: list[tuple[str, int]], step: Step
+) -> dict[str, int]:
+    """Fill the new root, which is the current folder; returns the layers. Parents come before what lies in them."""
+    layers: dict[str, int] = {}
     step("make /dev")
     os.mkdir("dev")
     os.mkdir("dev/shm")
@@ -207,7 +215,9 @@ def _furnish(plan: Plan, trees: dict[str, int], devices: list[tuple[str, int]], 
         target = path[1:]
         if any(inside(path, w) and path != w for w in writable) and not os.path.exists(target):
             raise FileNotFoundError(2, f"{path}: a place for a mount would have to be made in the workspace")
-        if isinstance(thing, Bind):
+        if isinstance(thing, Bind) and thing.layer:
+            layers[path] = _overlay(plan, trees[path], target, thing.layer)
+        elif isinstance(thing, Bind):
             _attach(trees[path], target, folder=stat.S_ISDIR(os.fstat(trees[path]).st_mode))
         else:
             os.makedirs(target, exist_ok=True)
@@ -219,6 +229,29 @@ def _furnish(plan: Plan, trees: dict[str, int], devices: list[tuple[str, int]], 
     if not os.path.lexists("var/tmp"):
         os.makedirs("var", exist_ok=True)
         os.symlink("/tmp", "var/tmp")  # noqa: S108 - the private one
+    return layers
+
+
+def _overlay(plan: Plan, lower: int, target: str, size: int) -> int:
+    """Mount a private layer in memory over a folder of the host; returns the layer's descriptor.
+
+    The three folders that overlayfs works on have no path in the finished sandbox: it keeps mounts of its own.
+    """
+    linux.mount("layer", _LAYER, "tmpfs", _QUIET, f"size={size},nr_inodes={_inodes(size)},mode=0755")
+    for name in ("lower", "upper", "work"):
+        os.mkdir(f"{_LAYER}/{name}")
+    upper = os.open(f"{_LAYER}/upper", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    os.chmod(f"{_LAYER}/upper", stat.S_IMODE(os.fstat(lower).st_mode) | 0o700)
+    os.chown(f"{_LAYER}/upper", plan.identity.uid, plan.identity.gid)
+    linux.move_mount(lower, "", linux.AT_FDCWD, f"{_LAYER}/lower")
+    os.close(lower)
+    os.makedirs(target, exist_ok=True)
+    # An ordinary user may set only this kind of extended attributes, and only in them overlayfs may keep its notes.
+    options = ",".join(f"{name}dir={_LAYER}/{name}" for name in ("lower", "upper", "work")) + ",userxattr"
+    linux.mount("workspace", target, "overlay", _QUIET, options)
+    linux.umount(f"{_LAYER}/lower", linux.MNT_DETACH)
+    linux.umount(_LAYER, linux.MNT_DETACH)
+    return upper
 
 
 def _depth(thing: Bind | Tmpfs | str) -> tuple[int, str]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+USER = "sandbox"  # the name that workers have
 HOMES = ("/home/sandbox", "/var/sandbox")  # the second where the workspace is or contains the first
 # Folders of the system, shown read-only at every level. The store folders are those of Nix and Guix, whose
 # interpreters need libraries from sibling folders.
@@ -198,3 +199,14 @@ def reachable(path: str, uid: int, gid: int) -> bool:
         if path == "/":
             return True
         path = os.path.dirname(path)
+
+
+def etc_files(uid: int, gid: int, home: str) -> Iterator[tuple[str, str]]:
+    """What name look-ups need, without the host's users, groups and names: path and text."""
+    user = f"{USER}:x:{uid}:{gid}:sandbox:{home}:/bin/sh\n"
+    root = "root:x:0:0:root:/root:/usr/sbin/nologin\n"
+    yield "/etc/passwd", user if uid == 0 else root + user
+    yield "/etc/group", f"{USER}:x:{gid}:\n" + ("" if gid == 0 else "root:x:0:\n")
+    yield "/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"
+    yield "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"
+    yield "/etc/hostname", "sandbox\n"

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Literal
 from ..errors import IsolationUnavailable
 from . import landlock, limits, seccomp
 from .paths import (  # fmt: skip
-    DEVICES, ETC, HOMES, LOCAL_READ, PROC_SELF_READ, SECRET_NAMES, SYSTEM, Python, above, existing, home_of,
-    import_trap, inside, interpreter, links_along, reachable, visible_workspace,
+    DEVICES, ETC, HOMES, LOCAL_READ, PROC_SELF_READ, SECRET_NAMES, SYSTEM, USER, Python, above, etc_files, existing,
+    home_of, import_trap, inside, interpreter, links_along, reachable, visible_workspace,
 )
 
 if TYPE_CHECKING:  # the process that is confined may have no msgspec
@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # the process that is confined may have no msgspec
 # Worker of a root front: an id that owns nothing on an ordinary host. Not 65534, which inside a user
 # namespace stands for every id without a map: all of the system's files would seem to be the worker's.
 NOBODY = 65533
-USER = "sandbox"
 
 Layers = frozenset[str]
 LAYERS: dict[str, Layers] = {
@@ -71,6 +70,7 @@ class Bind:
     execute: bool = False
     mapped: Literal["", "try", "must"] = ""
     pin: bool = False  # shown as it is; a folder with a mount on it can be neither moved nor removed
+    layer: int = 0  # bytes of a private layer that takes all writing, for overlayfs; 0: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,8 @@ class Plan:
             f"start in {self.cwd}",
         ]
         for bind in self.binds:
-            words = ["rw" if bind.writable else "ro", "exec" * bind.execute, "mapped" * bool(bind.mapped)]
+            words = ["rw" if bind.writable else "ro", "exec" * bind.execute, "mapped" * bool(bind.mapped),
+                     "layered" * bool(bind.layer)]  # fmt: skip
             lines.append(f"show {bind.path} {' '.join(filter(None, words))}")
         lines += [f"link {path} -> {target}" for path, target in self.links]
         lines += [f"private {t.path} {t.size} bytes mode {t.mode:o}" for t in self.tmpfs]
@@ -253,7 +254,8 @@ def _assemble(
     hide = {os.path.realpath(h) for h in hidden if os.path.exists(h)}
     links, real = links_along(asked) if asked else ([], "")
     workspace = visible_workspace(real, hide, notes) if real else ""
-    writable = policy.files.workspace == "read-write" and bool(workspace)
+    layered = policy.files.workspace == "overlay" and bool(workspace) and namespaces
+    writable = layered or (policy.files.workspace == "read-write" and bool(workspace))
 
     # What is shown: real paths, and the links by which they are named.
     system, code = existing(SYSTEM, links), existing(interpreter(notes, home, python), links)
@@ -264,9 +266,9 @@ def _assemble(
     etc = existing((f"/etc/{name}" for name in ETC), links)
     etc = [e for e in etc if not any(inside(e, folder) for folder in system)]
     if workspace in code:
-        writable = False
+        writable = layered = False
         notes.append("The workspace is on the kernel's own import path, so it is read-only.")
-    elif writable and (trap := import_trap(workspace, links, code, python)):
+    elif writable and not layered and (trap := import_trap(workspace, links, code, python)):
         writable = False
         notes.append(f"{trap} is on the kernel's own import path and could be put there by a cell, so the workspace "
                      "is read-only.")
@@ -276,7 +278,8 @@ def _assemble(
                 hide |= {os.path.realpath(e.path) for e in entries if e.name.startswith(SECRET_NAMES)}
         notes.append(
             "The workspace is or contains the home or Jupyter's runtime folder: existing names in it "
-            "that start with a dot, and Jupyter's own files, are hidden; new ones can be made."
+            "that start with a dot, and Jupyter's own files, are hidden" + (
+                "." if layered or not writable else "; new ones can be made.")
         )
     shown = [p for p in (workspace, *data) if p]
     hide = {h for h in hide if h not in code and any(inside(h, s) and h != s for s in shown)}
@@ -284,8 +287,11 @@ def _assemble(
 
     binds = {p: Bind(p) for p in etc} | {p: Bind(p, mapped=_mapped(p, who)) for p in data}
     if workspace:
-        binds[workspace] = Bind(workspace, writable, mapped=_mapped(workspace, who, must=writable))
-        if writable:
+        binds[workspace] = Bind(
+            workspace, writable, mapped=_mapped(workspace, who, must=writable and not layered),
+            layer=(policy.limits.disk or policy.limits.memory) if layered else 0,
+        )  # fmt: skip
+        if writable and not layered:  # (in a private layer nothing that is moved or removed reaches the disk)
             binds |= {p: Bind(p, True, mapped=binds[workspace].mapped, pin=True)
                       for p in above(workspace, hide | protected) if p not in binds}
     for path in code:
@@ -305,6 +311,8 @@ def _assemble(
         scratch = os.path.join(os.path.realpath(parent), f"sandbox-{secrets.token_hex(8)}")
         tmp, inner_home, private = os.path.join(scratch, "tmp"), os.path.join(scratch, "home"), []
         notes += _losses(level, who)
+        if policy.files.workspace == "overlay" and workspace:
+            notes.append("Without a mount namespace there is no private layer over the workspace, so it is read-only.")
         if real and who.strategy == "root" and os.stat(real).st_uid != 0 and not os.stat(real).st_mode & 0o002:
             notes.append("The workspace belongs to another user and cannot be written.")
     environment = {**launcher_env, **policy.environment.set}
@@ -335,7 +343,7 @@ def _assemble(
         level=level, layers=layers, identity=who, workspace=workspace, workspace_writable=writable,
         cwd=workspace or (inner_home if asked else tmp), binds=_outermost(binds.values()) if namespaces else (),
         links=tuple(dict.fromkeys(links)) if namespaces else (), tmpfs=tuple(private),
-        files=tuple(_etc_files(who, inner_home)) if namespaces else (),
+        files=tuple(etc_files(who.uid, who.gid, inner_home)) if namespaces else (),
         protected=tuple(sorted(protected)), hidden=tuple(sorted(hide)), grants=tuple(dict.fromkeys(grants)),
         scratch=scratch, environment=environment, rlimits=limits.planned(policy.limits),
         processes=policy.limits.processes, landlock_abi=abi,
@@ -368,17 +376,6 @@ def _outermost(binds: Iterable[Bind]) -> tuple[Bind, ...]:
             continue
         kept.append(bind)
     return tuple(kept)
-
-
-def _etc_files(who: Identity, home: str) -> Iterator[tuple[str, str]]:
-    """What name look-ups need, without the host's users, groups and names."""
-    user = f"{USER}:x:{who.uid}:{who.gid}:sandbox:{home}:/bin/sh\n"
-    root = "root:x:0:0:root:/root:/usr/sbin/nologin\n"
-    yield "/etc/passwd", user if who.uid == 0 else root + user
-    yield "/etc/group", f"{USER}:x:{who.gid}:\n" + ("" if who.gid == 0 else "root:x:0:\n")
-    yield "/etc/hosts", "127.0.0.1 localhost sandbox\n::1 localhost\n"
-    yield "/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"
-    yield "/etc/hostname", "sandbox\n"
 
 
 def _losses(level: str, who: Identity) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..audit import AuditError, AuditLog
 from ..errors import LimitReached, PolicyRefusal, SandboxError
-from ..report import traceback_lines
+from ..report import files_text, traceback_lines
 from ..session.denial_text import PlanFacts, explanation
 from ..session.denials import Denial
 from ..session.session import Plan, Session
@@ -32,11 +33,17 @@ def plain_header(header: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v.isoformat() if hasattr(v, "isoformat") else v for k, v in header.items()}
 
 
-def explanations(session: Session, plans: Sequence[Plan], denials: Sequence[Denial], reply: Mapping[str, Any]) -> str:
-    """What the sandbox refused to the cell that just ended, in lines; "" when there is nothing to say."""
+async def explanations(
+    session: Session, plans: Sequence[Plan], denials: Sequence[Denial], reply: Mapping[str, Any]
+) -> str:
+    """What the sandbox refused to the cell that just ended, and which of its files were kept, in lines."""
+    said = ""
+    if session.files.layered:
+        report = await asyncio.to_thread(session.files.collect)
+        said = files_text(report.kept, report.inside)
     facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     error = (str(reply.get("ename")), str(reply.get("evalue"))) if reply.get("status") == "error" else None
-    return explanation(denials, error, facts)
+    return said + explanation(denials, error, facts)
 
 
 class Audit:

@@ -195,7 +195,7 @@ class SandboxedKernel(ControlKernel):
         reply, instead = self.gate.execute_reply(reply, code)
         if instead and not silent:
             self.publisher.stream(request_id, "stdout", instead)
-        said = cell.explanations(self.sandbox, self._plans, denials, reply)
+        said = await cell.explanations(self.sandbox, self._plans, denials, reply)
         if on_main and self.sandbox.output.cut:
             said += output_hint(number)
         if said and not silent:

@@ -19,6 +19,7 @@ from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError,
 from ..policy import Policy
 from .checkpoints import Checkpoints
 from .exchange import Exchange
+from .files import FileGate
 from .limits import short_error, short_reply
 from .link import WorkerLink
 from .run import Pending, Run, Runs
@@ -50,8 +51,8 @@ class Session:
         execution_count: the number that the next cell will have.
         turn: grows by one with each cell; says which one somebody wants to interrupt.
         watchdog: what the sandbox uses.
-        output: what of the output of the main shell's cells is shown.
-        clock: of the main shell's cell.
+        files: takes new files out of the private layer.
+        output, clock: of the main shell's cells: what is shown, and their time.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class Session:
         self._subshells: list[str] = []
         self._introduced: object = self  # the worker that knows of the subshells
         self.exchange = Exchange(policy.limits.frame, self.clock, self.supervisor)
-        self._workspace, self._sink = workspace, sink
+        self._workspace, self._sink, self.files = workspace, sink, FileGate()
         self._untold: SandboxError | None = None  # a loss that no cell was there to report
         self._pending: dict[str, Pending] = {}
         self._finished: OrderedDict[str, int] = OrderedDict()
@@ -253,12 +254,12 @@ class Session:
 
     def _watch(self, ready: dict[str, Any]) -> None:
         details = ready.get("details", {})
-        folders = [details.get("scratch", "")]
-        if self.policy.files.workspace == "read-write":
-            folders.append(self._workspace)
-        memory_folders = None
+        workspace = [self._workspace] * (self.policy.files.workspace == "read-write")
+        folders, memory_folders = [details.get("scratch", ""), *workspace], None
         if count := len(ready.get("folders", ())):
             memory_folders, ready["fds"] = ready["fds"][:count], ready["fds"][count:]
+            if ready.get("layers"):
+                self.files = FileGate.open(memory_folders[-1], self._workspace, self.policy.files.keep)
         self.watchdog.start(
             self._loop, ready["pid"], folders=folders, uid=details.get("uid", -1), memory_folders=memory_folders
         )
@@ -396,3 +397,4 @@ class Session:
             self._sink.flush()
         self.watchdog.close()
         self.supervisor.close()
+        self.files.close()

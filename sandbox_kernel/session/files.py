@@ -1,0 +1,274 @@
+"""The file gate: new files of the cells go from their private layer to the disk, and nothing else does.
+
+The layer is the upper folder of an overlay, in memory, full of whatever hostile code put there, and it goes on changing
+while it is read. So it is walked by descriptors only, below its own top, following no link and crossing no mount; only
+ordinary files are opened, their size is bounded while they are read, and what is written to the disk gets a new name or
+replaces a file that this object wrote before and that nobody has touched since.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fnmatch
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from ..confine import linux
+
+DEPTH = 8  # of folders
+ENTRIES = 20_000  # of the layer, files and folders, that are looked at
+KEPT_FILES = 1000  # of a session
+KEPT_BYTES = 1 << 30  # of a session, and so of one file
+_CHUNK = 1 << 20
+_NAME_BYTES = 255
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = _OPEN | os.O_DIRECTORY
+
+Names = tuple[str, ...]  # of the folders and the file, below the top
+
+
+@dataclass
+class Report:
+    """What became of the files that a cell made or changed. Paths below the notebook's folder.
+
+    Attributes:
+        kept: written next to the notebook.
+        inside: not written: path and why.
+    """
+
+    kept: list[str] = field(default_factory=list)
+    inside: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A file's identity and state.
+
+    Not the time of its last change of status, which giving it a name sets, too.
+    """
+
+    device: int
+    inode: int
+    size: int
+    modified_ns: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> _Seen:
+        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+class FileGate:
+    """Keeps new files of one session.
+
+    Args:
+        layer: descriptor of the upper folder; this object owns it. -1: there is none, and nothing is ever kept.
+        workspace: the notebook's folder.
+        keep: patterns of file names.
+        owner: user and group that new files get; None: those of this process.
+    """
+
+    def __init__(
+        self, layer: int = -1, workspace: str = "", keep: Sequence[str] = (), *, owner: tuple[int, int] | None = None
+    ) -> None:
+        self._layer, self._keep, self._owner, self._top = layer, tuple(keep), owner, -1
+        if layer >= 0:
+            self._top = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._known: dict[Names, tuple[_Seen, int]] = {}  # of the layer, as they were when they were last dealt with
+        self._ours: dict[Names, _Seen] = {}  # on the disk, as they were written
+        self._bytes = 0
+
+    @classmethod
+    def open(cls, layer: int, workspace: str, keep: Sequence[str]) -> FileGate:
+        """The gate of a front, with a copy of `layer`: as root it gives new files to whoever owns the folder."""
+        found = os.stat(workspace)
+        owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 and found.st_uid else None
+        return cls(os.dup(layer), workspace, keep, owner=owner)
+
+    def close(self) -> None:
+        """Release the descriptors; idempotent."""
+        for fd in (self._layer, self._top):
+            if fd >= 0:
+                os.close(fd)
+        self._layer = self._top = -1
+
+    @property
+    def layered(self) -> bool:
+        """Whether there is a layer."""
+        return self._layer >= 0
+
+    def collect(self) -> Report:
+        """Keep what is new or changed since the last time. Blocks while it copies; never raises for a file."""
+        report = Report()
+        for names, found, folder in self._walk():
+            seen = _Seen.of(found), found.st_ctime_ns  # (cells can set the other times)
+            if self._known.get(names) == seen:
+                continue
+            self._known[names] = seen
+            shown = "/".join(names)
+            why = self._refusal(names, found)
+            if not why:
+                try:
+                    self._copy(names, folder)
+                except OSError as error:
+                    why = _reason(error)
+            if why:
+                report.inside.append((shown, why))
+            else:
+                report.kept.append(shown)
+        return report
+
+    # ------------------------------------------------------------ the layer
+
+    def _walk(self) -> Iterator[tuple[Names, os.stat_result, int]]:
+        """Every entry that is no folder, with its folder's descriptor, which is open until the next step."""
+        left = ENTRIES
+        waiting: list[Names] = [()]
+        while waiting:
+            at = waiting.pop()
+            try:
+                folder = _descend(self._layer, at)
+            except OSError:
+                continue
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        left -= 1
+                        if left < 0:
+                            return
+                        with contextlib.suppress(OSError):
+                            found = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
+                            names = (*at, entry.name)
+                            if not stat.S_ISDIR(found.st_mode):
+                                yield names, found, folder
+                            elif len(names) < DEPTH:
+                                waiting.append(names)
+            finally:
+                os.close(folder)
+
+    def _refusal(self, names: Names, found: os.stat_result) -> str:
+        """Why it stays inside; "" when it may be kept."""
+        if stat.S_ISCHR(found.st_mode):
+            return "removed, inside only"  # how overlayfs notes that a name is gone
+        if not stat.S_ISREG(found.st_mode):
+            return "no ordinary file"
+        if any(not _plain(name) for name in names):
+            return "hidden or unprintable name"
+        if not any(fnmatch.fnmatchcase(names[-1].lower(), pattern.lower()) for pattern in self._keep):
+            return "not among files.keep"
+        if found.st_size > KEPT_BYTES - self._bytes or len(self._ours) >= KEPT_FILES:
+            return "too much was kept already"
+        return ""
+
+    # ------------------------------------------------------------ the disk
+
+    def _copy(self, names: Names, folder: int) -> None:
+        """Write one file next to the notebook.
+
+        Raises:
+            OSError: EEXIST when there is a file of somebody else's; ESTALE when it changed while it was read.
+        """
+        source = os.open(names[-1], _OPEN, dir_fd=folder)
+        try:
+            found = os.fstat(source)
+            if not stat.S_ISREG(found.st_mode):
+                raise OSError(errno.ESTALE, "replaced")
+            place = self._folder_on_disk(names[:-1])
+            try:
+                self._write(names, source, place)
+            finally:
+                os.close(place)
+        finally:
+            os.close(source)
+
+    def _folder_on_disk(self, names: Names) -> int:
+        """The folder below the workspace, made where it is missing. Follows no link."""
+        place = os.open(".", _FOLDER, dir_fd=self._top)
+        for name in names:
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=place)
+                    if self._owner is not None:
+                        os.chown(name, *self._owner, dir_fd=place, follow_symlinks=False)
+                inner = os.open(name, _FOLDER, dir_fd=place)
+            finally:
+                os.close(place)
+            place = inner
+        return place
+
+    def _write(self, names: Names, source: int, place: int) -> None:
+        name, ours = names[-1], self._ours.get(names)
+        try:
+            there = os.stat(name, dir_fd=place, follow_symlinks=False)
+        except FileNotFoundError:
+            ours = None
+        else:
+            if ours is None or _Seen.of(there) != ours:
+                raise FileExistsError(errno.EEXIST, "there is one already")
+        spare = f".{name[:100]}.{os.urandom(6).hex()}"  # hidden from those who list the folder meanwhile
+        copy = os.open(spare, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=place)
+        try:
+            size, allowed = 0, KEPT_BYTES - self._bytes
+            while chunk := os.read(source, _CHUNK):
+                size += len(chunk)
+                if size > allowed:
+                    raise OSError(errno.EFBIG, "too large")
+                _write_all(copy, chunk)
+            if self._owner is not None:
+                os.fchown(copy, *self._owner)
+            written = _Seen.of(os.fstat(copy))
+            self._put(spare, name, place, ours)
+            self._bytes += size
+            self._ours[names] = written
+        finally:
+            os.close(copy)
+            os.unlink(spare, dir_fd=place)
+
+    @staticmethod
+    def _put(spare: str, name: str, place: int, ours: _Seen | None) -> None:
+        """Give the finished file its name: it appears whole, and takes nobody else's."""
+        if ours is None:
+            os.link(spare, name, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
+            return
+        linux.exchange(place, spare, name)
+        if _Seen.of(os.stat(spare, dir_fd=place, follow_symlinks=False)) != ours:  # somebody else's since we looked
+            linux.exchange(place, spare, name)
+            raise FileExistsError(errno.EEXIST, "there is one already")
+
+
+def _descend(top: int, names: Names) -> int:
+    folder = os.open(".", _FOLDER, dir_fd=top)
+    for name in names:
+        try:
+            inner = os.open(name, _FOLDER, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder
+
+
+def _plain(name: str) -> bool:
+    """Whether a name is visible text that means the same to every program."""
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError:
+        return False
+    return name.isprintable() and not name.startswith((".", "-", "~")) and len(encoded) <= _NAME_BYTES
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _reason(error: OSError) -> str:
+    return {
+        errno.EEXIST: "a file of that name exists and is not the sandbox's",
+        errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk is full", errno.EFBIG: "too much was kept already",
+        errno.EACCES: "the folder cannot be written", errno.EPERM: "the folder cannot be written",
+        errno.EROFS: "the folder cannot be written",
+        errno.ELOOP: "there is a link in its path", errno.ENOTDIR: "there is no folder of that name",
+    }.get(error.errno or 0, error.strerror or "it could not be read")  # fmt: skip

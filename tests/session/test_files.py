@@ -1,0 +1,274 @@
+"""The file gate against trees that hostile code may leave in the layer: nothing outside changes but by its rules."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.policy_values import DATA_FILES
+from sandbox_kernel.session import files
+from sandbox_kernel.session.files import FileGate
+
+SECRET = "secret of the host"
+
+
+class Place:
+    """A layer, the notebook's folder, and a folder beside both that no cell may reach."""
+
+    def __init__(self, folder: Path) -> None:
+        self.layer, self.work, self.outside = folder / "layer", folder / "work", folder / "outside"
+        for path in (self.layer, self.work, self.outside):
+            path.mkdir()
+        (self.outside / "key.txt").write_text(SECRET)
+        self.gate = FileGate(os.open(self.layer, os.O_PATH | os.O_DIRECTORY), str(self.work), DATA_FILES)
+
+    def collect(self) -> tuple[set[str], dict[str, str]]:
+        report = self.gate.collect()
+        return set(report.kept), dict(report.inside)
+
+    def tree(self) -> dict[str, str]:
+        """Every path below all three folders but the layer, with what it is."""
+        found = {}
+        for top in (self.work, self.outside):
+            for path in sorted(top.rglob("*")):
+                name = str(path.relative_to(top.parent))
+                text = os.readlink(path) if path.is_symlink() else ""
+                found[name] = text or ("folder" if path.is_dir() else path.read_text())
+        return found
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.gate.close()
+
+
+def test_new_data_is_kept_whole_and_only_once(place: Place) -> None:
+    (place.layer / "out.csv").write_text("a,b")
+    (place.layer / "sub").mkdir()
+    (place.layer / "sub" / "plot.PNG").write_text("picture")
+    assert place.collect() == ({"out.csv", "sub/plot.PNG"}, {})
+    assert place.collect() == (set(), {})
+    assert place.tree() == {
+        "work/out.csv": "a,b", "work/sub": "folder", "work/sub/plot.PNG": "picture", "outside/key.txt": SECRET,
+    }  # fmt: skip
+
+
+def test_an_own_file_is_brought_up_to_date(place: Place) -> None:
+    for text in ("1", "12", "3"):
+        (place.layer / "out.csv").write_text(text)
+        assert place.collect()[0] == {"out.csv"}
+        assert (place.work / "out.csv").read_text() == text
+    assert os.listdir(place.work) == ["out.csv"], "no spare is left"
+
+
+def test_a_file_of_the_person_is_never_written(place: Place) -> None:
+    (place.work / "data.csv").write_text("theirs")
+    (place.layer / "data.csv").write_text("cell's")
+    assert "not the sandbox's" in place.collect()[1]["data.csv"]
+    assert (place.work / "data.csv").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("how", ["edited", "replaced", "same size", "became a link", "became a folder"])
+def test_a_kept_file_that_the_person_has_touched_is_theirs(place: Place, how: str) -> None:
+    (place.layer / "out.csv").write_text("1234")
+    place.collect()
+    mine = place.work / "out.csv"
+    if how == "edited":
+        mine.write_text("longer than before")
+    elif how == "same size":
+        mine.write_text("abcd")
+    else:
+        mine.unlink()
+        if how == "replaced":
+            mine.write_text("abcd")
+        elif how == "became a link":
+            mine.symlink_to(place.outside / "key.txt")
+        else:
+            mine.mkdir()
+    before = place.tree()
+    (place.layer / "out.csv").write_text("newer")
+    assert "out.csv" in place.collect()[1]
+    assert place.tree() == before
+
+
+def test_a_removed_one_comes_back_with_the_next_change_only(place: Place) -> None:
+    (place.layer / "out.csv").write_text("1")
+    place.collect()
+    (place.work / "out.csv").unlink()
+    place.collect()
+    assert os.listdir(place.work) == []
+    (place.layer / "out.csv").write_text("22")
+    assert place.collect()[0] == {"out.csv"}
+
+
+HOSTILE: dict[str, Callable[[Place], object]] = {
+    "link to a secret": lambda p: (p.layer / "a.csv").symlink_to(p.outside / "key.txt"),
+    "link that leads nowhere": lambda p: (p.layer / "a.csv").symlink_to("/nonexistent/x.csv"),
+    "link to itself": lambda p: (p.layer / "a.csv").symlink_to("a.csv"),
+    "folder that is a link outside": lambda p: (p.layer / "sub").symlink_to(p.outside),
+    "link up": lambda p: (p.layer / "up").symlink_to(".."),
+    "link into /proc": lambda p: (p.layer / "a.csv").symlink_to("/proc/self/environ"),
+    "FIFO": lambda p: os.mkfifo(p.layer / "a.csv"),
+    "socket": lambda p: _socket(p.layer / "a.csv"),
+    "dot file": lambda p: (p.layer / ".a.csv").write_text("x"),
+    "dot folder": lambda p: _deep(p.layer, ".ssh/a.csv"),
+    "git hook": lambda p: _deep(p.layer, ".git/hooks/a.txt"),
+    "start-up module": lambda p: (p.layer / "sitecustomize.py").write_text("x"),
+    "path file": lambda p: (p.layer / "a.pth").write_text("x"),
+    "notebook": lambda p: (p.layer / "a.ipynb").write_text("x"),
+    "script": lambda p: (p.layer / "a.sh").write_text("x"),
+    "shared library": lambda p: (p.layer / "a.so").write_text("x"),
+    "page": lambda p: (p.layer / "a.html").write_text("x"),
+    "drawing with scripts": lambda p: (p.layer / "a.svg").write_text("x"),
+    "desktop file": lambda p: (p.layer / "a.desktop").write_text("x"),
+    "Makefile": lambda p: (p.layer / "Makefile").write_text("x"),
+    "two endings": lambda p: (p.layer / "a.csv.py").write_text("x"),
+    "space after the ending": lambda p: (p.layer / "a.csv ").write_text("x"),
+    "newline in the name": lambda p: (p.layer / "a\n.csv").write_text("x"),
+    "escape sequence in the name": lambda p: (p.layer / "\x1b]0;x\x07.csv").write_text("x"),
+    "right-to-left name": lambda p: (p.layer / "a\u202evsc.csv").write_text("x"),
+    "zero-width name": lambda p: (p.layer / "a\u200b.csv").write_text("x"),
+    "no UTF-8": lambda p: Path(os.fsdecode(os.fsencode(p.layer) + b"/a\xff.csv")).write_text("x"),
+    "option-like name": lambda p: (p.layer / "-rf.csv").write_text("x"),
+    "home-like name": lambda p: (p.layer / "~root.csv").write_text("x"),
+    "whiteout": lambda p: _whiteout(p.layer / "a.csv"),
+    "huge and sparse": lambda p: os.truncate(_touch(p.layer / "a.csv"), 1 << 40),
+    "too deep": lambda p: _deep(p.layer, "/".join(["d"] * 40) + "/a.csv"),
+    "folder named as a file": lambda p: (p.layer / "a.csv").mkdir(),
+}
+
+
+def _touch(path: Path) -> Path:
+    path.touch()
+    return path
+
+
+def _deep(top: Path, name: str) -> None:
+    (top / name).parent.mkdir(parents=True)
+    (top / name).write_text("x")
+
+
+def _socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.path.relpath(path))
+
+
+def _whiteout(path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root makes device files")
+    os.mknod(path, 0o020000, 0)
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_nothing_is_kept_of(place: Place, case: str) -> None:
+    before = place.tree()
+    HOSTILE[case](place)
+    assert place.collect()[0] == set()
+    assert place.tree() == before
+
+
+def test_links_on_the_disk_are_not_followed(place: Place) -> None:
+    (place.work / "sub").symlink_to(place.outside)
+    _deep(place.layer, "sub/key.csv")
+    assert place.collect()[1] == {"sub/key.csv": "there is no folder of that name"}
+    assert os.listdir(place.outside) == ["key.txt"]
+
+
+def test_a_file_where_the_folder_would_be(place: Place) -> None:
+    (place.work / "sub").write_text("file")
+    _deep(place.layer, "sub/a.csv")
+    assert place.collect()[0] == set() and (place.work / "sub").read_text() == "file"
+
+
+def test_case_games_cannot_take_a_persons_file(place: Place) -> None:
+    (place.work / "Data.csv").write_text("theirs")
+    (place.layer / "data.csv").write_text("cell's")
+    place.collect()
+    assert (place.work / "Data.csv").read_text() == "theirs"
+
+
+def test_hard_links_are_copies(place: Place) -> None:
+    (place.layer / "a.csv").write_text("x")
+    os.link(place.layer / "a.csv", place.layer / "b.csv")
+    place.collect()
+    assert (place.work / "a.csv").stat().st_nlink == 1
+
+
+def test_modes_of_the_layer_do_not_cross(place: Place) -> None:
+    (place.layer / "a.csv").write_text("x")
+    (place.layer / "a.csv").chmod(0o6777)
+    place.collect()
+    assert (place.work / "a.csv").stat().st_mode & 0o7133 == 0
+
+
+def test_swapped_for_a_link_between_look_and_copy(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.layer / "a.csv").write_text("x")
+    real = FileGate._refusal
+
+    def swap(gate: FileGate, names: tuple[str, ...], found: os.stat_result) -> str:
+        (place.layer / "a.csv").unlink()
+        (place.layer / "a.csv").symlink_to(place.outside / "key.txt")
+        return real(gate, names, found)
+
+    monkeypatch.setattr(FileGate, "_refusal", swap)
+    assert place.collect() == (set(), {"a.csv": "there is a link in its path"})
+    assert os.listdir(place.work) == []
+
+
+def test_growing_while_it_is_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(files, "_CHUNK", 100)
+    (place.layer / "a.csv").write_text("x" * 500)
+    real = os.read
+
+    def grow(fd: int, count: int) -> bytes:
+        with open(place.layer / "a.csv", "a") as file:
+            file.write("y" * 200)
+        return real(fd, count)
+
+    monkeypatch.setattr(os, "read", grow)
+    assert place.collect() == (set(), {"a.csv": "too much was kept already"})
+    assert os.listdir(place.work) == []
+
+
+def test_the_person_writes_the_name_while_it_is_exchanged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.layer / "a.csv").write_text("x")
+    place.collect()
+    (place.layer / "a.csv").write_text("xx")
+    real, calls = files.linux.exchange, []
+
+    def late(folder: int, one: str, other: str) -> None:
+        if not calls:
+            (place.work / "a.csv").unlink()
+            (place.work / "a.csv").write_text("theirs")
+        calls.append(1)
+        real(folder, one, other)
+
+    monkeypatch.setattr(files.linux, "exchange", late)
+    assert "a.csv" in place.collect()[1]
+    assert (place.work / "a.csv").read_text() == "theirs" and os.listdir(place.work) == ["a.csv"]
+
+
+@pytest.mark.parametrize(("name", "value"), [("ENTRIES", 5), ("KEPT_FILES", 5), ("KEPT_BYTES", 5)])
+def test_the_whole_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
+    monkeypatch.setattr(files, name, value)
+    for n in range(50):
+        (place.layer / f"{n}.csv").write_text("x")
+    place.collect()
+    assert len(os.listdir(place.work)) <= 5
+
+
+def test_a_folder_that_cannot_be_written_is_told(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    (place.layer / "a.csv").write_text("x")
+    monkeypatch.setattr(os, "link", refuse)
+    assert place.collect() == (set(), {"a.csv": "the folder cannot be written"})
+    assert os.listdir(place.work) == []
