@@ -15,6 +15,7 @@ from .subset import Outside, Program, is_kind_of
 Replay = Callable[[str], str]
 _MARK = "sandbox_kernel replay: "
 _LONGEST = 10_000
+_NOTHING = "no result came back"
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,9 @@ def default_replay(code: str, program: Program, name: str, values: Mapping[str, 
     if execute is not None:
         run = replay_with(_in_sandbox(execute), by="sandbox")
         try:
-            return run(code, program, name, values, pre, post, raises)
+            seen = run(code, program, name, values, pre, post, raises)
+            if seen.outcome != _NOTHING:  # rules for code, or a limit, can keep the program from running
+                return seen
         except (SandboxError, RuntimeError, OSError):  # no sandbox can be had here; the evaluator needs none
             pass
     return evaluated(program, name, values, pre, post, raises)
@@ -72,7 +75,7 @@ def replay_with(run: Replay, *, by: str = "caller") -> Callable[..., Replayed]:
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             result = _MARK
         if result is _MARK:
-            return Replayed(False, "no result came back", by)
+            return Replayed(False, _NOTHING, by)
         return _judged(Interpreter(program), values, result, post, by)
 
     return replayed
