@@ -1,0 +1,86 @@
+"""`AsyncSandbox`: on the caller's loop, with coroutine functions and cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from sandbox_kernel import AsyncSandbox
+from sandbox_kernel.errors import IsolationUnavailable
+
+Test = Callable[[AsyncSandbox], Awaitable[None]]
+
+
+def run(test: Test) -> None:
+    async def main() -> None:
+        async with AsyncSandbox() as box:
+            await test(box)
+
+    asyncio.run(asyncio.wait_for(main(), 55))
+
+
+def test_calls_wait_for_each_other() -> None:
+    async def test(box: AsyncSandbox) -> None:
+        await box.put("xs", [])
+        await asyncio.gather(*(box.run_code(f"xs.append({n})") for n in range(5)))
+        assert sorted(await box.get("xs")) == [0, 1, 2, 3, 4]
+
+    run(test)
+
+
+def test_callbacks_may_be_coroutine_functions_and_are_called_in_order() -> None:
+    async def test(box: AsyncSandbox) -> None:
+        heard: list[str] = []
+
+        async def hear(text: str) -> None:
+            await asyncio.sleep(0.01)
+            heard.append(text)
+
+        ex = await box.run_code("for i in range(5): print(i)", on_stdout=hear)
+        assert "".join(heard) == ex.stdout == "0\n1\n2\n3\n4\n"
+        with pytest.raises(ZeroDivisionError):
+            await box.run_code("x = 5; print(1); import time; time.sleep(60)", on_stdout=lambda _: 1 / 0)
+        assert await box.get("x") == 5
+
+    run(test)
+
+
+def test_a_cancelled_call_leaves_no_cell_behind() -> None:
+    async def test(box: AsyncSandbox) -> None:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await box.run_code("x = 1\nimport time; time.sleep(60)")
+        assert box.status()["state"] == "idle"
+        assert (await box.run_code("x")).results[0].text == "1"
+        stubborn = "import time\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.5):
+                await box.run_code(stubborn)
+        assert (await box.run_code("6 * 7")).results[0].text == "42"
+
+    run(test)
+
+
+def test_the_loop_goes_on_meanwhile() -> None:
+    async def test(box: AsyncSandbox) -> None:
+        cell = asyncio.create_task(box.run_code("import time; time.sleep(0.5); x = 1"))
+        ticks = 0
+        while not cell.done():
+            await asyncio.sleep(0.02)
+            ticks += 1
+        assert ticks > 10
+
+    run(test)
+
+
+def test_a_start_that_fails_is_told_again() -> None:
+    async def main() -> None:
+        box = AsyncSandbox(level="in-process")
+        for _ in range(2):
+            with pytest.raises(IsolationUnavailable):
+                await box.run_code("1")
+        await box.close()
+
+    asyncio.run(main())
