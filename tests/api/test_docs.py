@@ -1,4 +1,4 @@
-"""The examples in docs/python-api.md do what they say."""
+"""The examples in the README and in docs/python-api.md do what they say."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from pathlib import Path
 
 import pytest
 
-TEXT = (Path(__file__).parents[2] / "docs" / "python-api.md").read_text(encoding="utf-8")
+FILES = ("README.md", "docs/python-api.md")
+TEXT = "\n".join((Path(__file__).parents[2] / name).read_text(encoding="utf-8") for name in FILES)
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 
 def test_there_are_some() -> None:
-    assert len(EXAMPLES) == 3
+    assert len(EXAMPLES) == 4
 
 
-@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize("at", range(4))
 def test_example(at: int, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(EXAMPLES[at], encoding="utf-8")
