@@ -192,7 +192,8 @@ class SandboxedKernel(ControlKernel):
             self.transcript.end()
         if error is not None and not silent:
             self._publish("error", cell.error_content(reply), parent, {}, [])
-        reply, instead = self.gate.execute_reply(reply, code)
+        # A client that names the cell has a document (JupyterLab, Notebook, VS Code); a console or a runner has none.
+        reply, instead = self.gate.execute_reply(reply, code, document=cell_id is not None)
         if instead and not silent:
             self.publisher.stream(request_id, "stdout", instead)
         said = await cell.explanations(self.sandbox, self._plans, denials, reply)

@@ -180,14 +180,18 @@ class Gate:
 
     # ------------------------------------------------------------ replies
 
-    def execute_reply(self, reply: dict[str, Any], code: str) -> tuple[dict[str, Any], str]:
+    def execute_reply(
+        self, reply: dict[str, Any], code: str, *, document: bool = True
+    ) -> tuple[dict[str, Any], str]:
         """The content of an ``execute_reply``, and text that is shown instead of a payload that was dropped.
 
         Args:
             code: the cell.
+            document: see `replies.payloads`.
         """
         out = dict(reply)
-        out["payload"], shown = replies.payloads(reply.get("payload", []), code, self.removed)
+        found = reply.get("payload", [])
+        out["payload"], shown = replies.payloads(found, code, self.removed, document=document)
         expressions = {}
         for name, value in reply.get("user_expressions", {}).items():
             if value.get("status") == "ok":

@@ -17,12 +17,16 @@ PAGE_CHARS = 2_000_000
 _ASKS_FOR_TEXT = re.compile(r"\s*%(?:load|loadpy|recall|rep|run_input|hist_input)\b[^\n]*\s*")
 
 
-def payloads(found: list[dict[str, Any]], code: str, removed: Removed) -> tuple[list[dict[str, Any]], str]:
+def payloads(
+    found: list[dict[str, Any]], code: str, removed: Removed, *, document: bool = True
+) -> tuple[list[dict[str, Any]], str]:
     """The payloads of an ``execute_reply`` that are passed on, and text that is shown in the place of others.
 
     Args:
         found: of the worker's reply.
         code: the cell. Only one that is nothing but ``%load`` or its like may put text into the notebook.
+        document: whether the client shows a document that would be changed. To a console the text is only what it
+            proposes as the next line.
     """
     passed: list[dict[str, Any]] = []
     shown: list[str] = []
@@ -32,7 +36,7 @@ def payloads(found: list[dict[str, Any]], code: str, removed: Removed) -> tuple[
             passed.extend(_page(payload))
         elif source == "set_next_input" and isinstance(payload.get("text"), str):
             text = clean_text(payload["text"])
-            if _ASKS_FOR_TEXT.fullmatch(code):
+            if not document or _ASKS_FOR_TEXT.fullmatch(code):
                 passed.append({"source": source, "text": text, "replace": payload.get("replace") is True})
             else:
                 removed["text for a new cell"] += 1

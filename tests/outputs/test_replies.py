@@ -33,6 +33,12 @@ def test_text_for_a_new_cell_is_shown_instead() -> None:
     assert passed == [] and shown.endswith("import os\n") and shown.startswith("[This cell wants")
 
 
+def test_a_client_without_a_document_gets_it() -> None:
+    found = [{"source": "set_next_input", "text": "next", "replace": False}]
+    reply, shown = Gate().execute_reply({**REPLY, "payload": found}, "1", document=False)
+    assert reply["payload"] == found and shown == ""
+
+
 @pytest.mark.parametrize("code", ["%load a.py", " %recall 3\n", "%rep"])
 def test_a_magic_that_asks_for_text_gets_it(code: str) -> None:
     passed, shown = payload(code, source="set_next_input", text="x = 1", replace=True)
