@@ -257,8 +257,9 @@ def read_text(receiver: Receiver, separator: Any, data: Any, errors: str) -> lis
     if type(separator) is not str or len(separator) != 1:
         raise ValueError("a separator is not one character")
     view = receiver.take(data)
-    # Text that is not all ASCII takes up to four bytes a character until it is split.
-    receiver.charge(4 * len(view))
+    # Text that is not all ASCII takes up to four bytes a character until it is split, and each separator makes a
+    # reference.
+    receiver.charge(8 * len(view))
     return str(view, "utf-8", errors).split(separator)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from .arrow import quick, split_texts
 from .construct import integers
 from .construct_numpy import Array, object_array
 from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LENGTH, SLOW_FREQUENCY_LENGTH
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .decode import Receiver
 
 _LEVELS = 256
+QUICK_TEXTS = 512  # strings; from there on Arrow memory is filled without an object for each
 
 
 def _flat(array: Any, kinds: str) -> Array:
@@ -129,17 +131,11 @@ def _masked(receiver: Receiver, values: Any, missing: Any) -> Any:
     return arrays.get(values.dtype.kind, pd.arrays.IntegerArray)(values, missing)
 
 
-def _strings(receiver: Receiver, column: Any) -> Array:
-    """An array of strings and None."""
-    if not _holds_texts(column):
-        raise ValueError("a column of strings has other values")
-    return object_array(receiver, column)
-
-
 def _holds_texts(column: Any, modes: str = "spcmNv") -> bool:
     """Whether a column can only have strings and None in it."""
     if type(column) is not tuple or len(column) < 2 or type(column[0]) is not str or column[0] not in modes:
         return False
+    integers(column[1])
     if column[0] == "c":
         return _holds_texts(column[-1], "sp")
     if column[0] == "m":
@@ -150,9 +146,13 @@ def _holds_texts(column: Any, modes: str = "spcmNv") -> bool:
 def _string(receiver: Receiver, storage: Any, missing: Any, column: Any) -> Any:
     if storage not in ("python", "pyarrow") or missing not in ("nan", "NA"):
         raise ValueError("a column of strings is of no known kind")
-    values = _strings(receiver, column)
-    receiver.charge(16 * len(values))
+    if not _holds_texts(column):
+        raise ValueError("a column of strings has other values")
     dtype = _string_dtype(storage, missing)
+    if dtype is not None and dtype.storage != "python" and column[1] >= QUICK_TEXTS and quick(column):
+        return dtype.__from_arrow__(split_texts(receiver, column))
+    values = object_array(receiver, column)
+    receiver.charge(16 * len(values))
     if dtype is None:
         return np.where(values == None, np.nan, values)  # noqa: E711 - for each element
     return pd.array(values, dtype=dtype)

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from . import columns, names
-from .arrow import reduce_arrow
+from .arrow import joined_texts, reduce_arrow
 from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, SLOW_FREQUENCY_LENGTH, FrameWarning, Refusal, label, type_name
 from .reduce import REDUCERS, Call, Sender, zone_or_none
 from .reduce_numpy import object_column, reduce_array, reduce_objects
@@ -113,6 +113,10 @@ def _string_column(sender: Sender, array: Any, depth: int) -> columns.Column:
             inner = ("c", int(there.sum()), width, data, columns.joined(texts, sender))
             rows = sender.data((~there).astype(np.uint8).tobytes())
             return "m", length, rows, (inner, ("N", int(length - there.sum())))
+    if length >= _SAMPLE and array.dtype.storage != "python":
+        column = joined_texts(sender, array)
+        if column is not None:
+            return column
     values = array.to_numpy(object)
     missing = np.asarray(array.isna())
     if missing.any():

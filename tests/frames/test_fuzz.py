@@ -236,7 +236,7 @@ def try_to_load(data: bytes, buffers: list[bytes]) -> bool:
         return False
     finally:
         assert time.thread_time() - began < 10
-    if len(value) < 10**6 if hasattr(value, "__len__") and not isinstance(value, range) else True:
+    if not isinstance(value, range) and getattr(value, "size", 0) < 10**6:
         use(value)  # what is long and takes no memory yet (a range, sparse data) would take it now
     return True
 

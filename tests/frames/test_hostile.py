@@ -529,6 +529,34 @@ def test_text_is_strict(raw: bytes) -> None:
     refused(payload([call("value", "surrogates", Raw(b"\x8c" + bytes([len(raw)]) + raw))]))
 
 
+MANY = b"\0".join([b"x"] * 600)
+
+
+@pytest.mark.parametrize("column", [
+    ("s", 601, "\0", MANY), ("s", 599, "\0", MANY), ("s", 600, "x", MANY), ("s", 600, "", MANY), ("s", 600, "ab", MANY),
+    ("s", 600, "\0", MANY[:-1] + b"\xff"), ("s", 600, "\0", MANY[:-1] + b"\xed\xa0\x80"), ("s", 600, "\0", 5),
+    ("c", 600, "B", bytes(599), strings("a")), ("c", 600, "B", bytes(599) + b"\1", strings("a")),
+    ("c", 600, "b", bytes(600), strings("a")),
+    ("c", 600, "B", bytes(600), strings("a"), 1), ("c", 600, "B", bytes(600), ("q", 1, bytes(8))),
+    ("c", 600, "B", bytes(600), ("c", 1, "B", b"\0", strings("a"))), ("c", 600, "B", bytes(600)), ("s", 600),
+    ("s", "600", "\0", MANY),
+    ("m", 601, bytes(600) + b"\2", (("s", 600, "\0", MANY), ("N", 1))),
+    ("m", 601, bytes(601), (("s", 600, "\0", MANY), ("N", 1))),
+    ("m", 601, bytes(600) + b"\1", (("s", 600, "\0", MANY), ("N", 2))),
+    ("m", 602, bytes(600) + b"\1", (("s", 600, "\0", MANY), ("N", 1))),
+    ("m", 601, bytes(600) + b"\1", (("s", 601, "\0", MANY), ("N", 1))),
+    ("m", 601, bytes(600) + b"\1", (("s", 600, "\0", MANY), ("q", 1, bytes(8)))),
+    ("m", 601, bytes(600) + b"\1", (("s", 600, "\0", MANY), ("N", 1, 1))),
+    ("m", 601, bytes(600) + b"\1", (("s", 600, "\0", MANY),)),
+    ("m", 600, bytes(600), (("m", 600, bytes(600), (("s", 600, "\0", MANY), ("N", 0))), ("N", 0))),
+    ("m", 600, bytes(600), ()),
+])  # fmt: skip
+def test_many_strings_are_checked_too(column: Any) -> None:
+    for storage in ("python", "pyarrow"):
+        for missing in ("NA", "nan"):
+            refused(payload(call("extension", "string", storage, missing, column)))
+
+
 @pytest.mark.parametrize("separator", ["", "ab", 1, None, b"\0"])
 def test_a_separator_is_one_character(separator: Any) -> None:
     refused(payload(call("objects", "list", ("s", 2, separator, b"a\0b"))))

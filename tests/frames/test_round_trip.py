@@ -18,6 +18,7 @@ from sandbox_kernel import frames
 
 from .same import assert_crosses, round_trip
 
+PANDAS_3 = int(pd.__version__.partition(".")[0]) >= 3
 PARIS = zoneinfo.ZoneInfo("Europe/Paris")
 
 
@@ -80,6 +81,17 @@ CASES: dict[str, Callable[[], Any]] = {
     "strings-repeated-with-holes": lambda: objects(*["north", None, "south", np.nan, pd.NA, "east"] * 700),
     "strings-equal-not-same": lambda: objects(*["".join(["no", "rth"]) for _ in range(3000)]),
     "strings-repeated-default": lambda: pd.Series(["north", "south", None, "é"] * 700),
+    "strings-many": lambda: pd.DataFrame({
+        name: pd.Series(them, dtype=dtype) for dtype in ("str", "string", "string[python]") for name, them in {
+            f"{dtype}-plain": [f"name {n}" for n in range(1000)],
+            f"{dtype}-holes": [None if n % 3 else f"é {n}" for n in range(1000)],
+            f"{dtype}-empty": [""] * 400 + [f"{n}" for n in range(600)],
+            f"{dtype}-separators": ["\0\x1f\x1e" + str(n) for n in range(1000)],
+            f"{dtype}-first-separator": ["\0" + str(n) for n in range(1000)],
+            f"{dtype}-nothing": [None] * 1000,
+            f"{dtype}-repeated": ["north", None, "", "é"] * 250,
+            f"{dtype}-one": ["same"] * 1000,
+        }.items()}) if PANDAS_3 else pd.DataFrame(),
     "objects-decimal": lambda: objects(*map(Decimal, ("1.10", "-0", "1E+5", "NaN", "Infinity", "-7E-9")), None),
     "objects-dates": lambda: objects(dt.date(2020, 2, 29), dt.datetime(1, 1, 1), dt.datetime(9999, 12, 31, 1, 2, 3, 4),
                                      dt.time(1, 2, 3), dt.timedelta(days=-3, microseconds=7), dt.timedelta.max),
