@@ -54,6 +54,21 @@ def omitted_total(text_bytes: int, messages: int, rule: str) -> str:
     return f"[Omitted here: {' and '.join(parts)}; {rule}]\n"
 
 
+def time_at_breakpoints() -> str:
+    """The line beside a time limit's error while somebody debugs."""
+    return "[A debug session is open: time at a breakpoint counts towards limits.cell_time]\n"
+
+
+def debug_answer_cut(size: int, limit: int) -> str:
+    """Why the debugger's answer to a request is not shown."""
+    return f"The answer is {size_text(size)} long and may be {size_text(limit)} (limits.output)."
+
+
+def debug_events_cut() -> str:
+    """What a debugger's client hears when events were dropped."""
+    return "Some events of the debugger were dropped: there were too many of them (limits.messages, limits.output).\n"
+
+
 def traceback_lines(name: str, text: str) -> list[str]:
     """The traceback of an error of ours: one red line, none of our own frames."""
     return [f"\x1b[0;31m{name}\x1b[0m: {text}"]

@@ -47,7 +47,7 @@ class TestInstall:
             "argv": [sys.executable, "-P", "-m", "sandbox_kernel", "-f", "{connection_file}"],
             "display_name": "Sandboxed Python",
             "language": "python",
-            "metadata": {"debugger": False, "supported_encryption": ["curve"]},
+            "metadata": {"debugger": True, "supported_encryption": ["curve"]},
         }
         kernels = tmp_path / "share" / "jupyter" / "kernels"
         found = KernelSpecManager(kernel_dirs=[str(kernels)]).find_kernel_specs()

@@ -73,6 +73,8 @@ FOREIGN = {
     "channel": set(),
     "channel.schema": {"msgspec"},
     "worker": {"IPython", "comm", "ipykernel", "jupyter_client", "traitlets", "tornado", "zmq"},
+    # What comes with ipykernel, and is loaded when somebody debugs.
+    "worker.debuggee": {"ipykernel", "debugpy", "pydevd", "pydevd_tracing", "_pydevd_bundle"},
     "fresh": set(),
     "session": {"msgspec", "psutil"},
 }
@@ -156,7 +158,7 @@ def test_kernelspec() -> None:
     assert spec["argv"] == ["python", "-P", "-m", "sandbox_kernel", "-f", "{connection_file}"]
     assert spec["display_name"] == "Sandboxed Python"
     assert spec["language"] == "python"
-    assert spec["metadata"] == {"debugger": False, "supported_encryption": ["curve"]}
+    assert spec["metadata"] == {"debugger": True, "supported_encryption": ["curve"]}
     assert spec.get("interrupt_mode", "signal") == "signal"
     assert {path.name for path in (ROOT / "kernelspec").iterdir()} == SPEC_FILES
 

@@ -24,6 +24,12 @@ PublishType = Literal[
     "comm_open", "comm_msg", "comm_close",
 ]  # fmt: skip
 
+DebugEventName = Literal[
+    "initialized", "stopped", "continued", "exited", "terminated", "thread", "output", "breakpoint", "module",
+    "loadedSource", "process", "capabilities", "progressStart", "progressUpdate", "progressEnd", "invalidated",
+    "memory",
+]  # fmt: skip
+
 
 class _Base(msgspec.Struct, tag_field="type", forbid_unknown_fields=True, gc=False):
     pass
@@ -100,7 +106,14 @@ class HostCall(_Base, tag="host_call"):
     room: Count = 0
 
 
-Message = Ready | Asleep | Stream | Publish | InputRequest | Reply | Room | Value | HostCall
+class DebugEvent(_Base, tag="debug_event"):
+    """An event of the Debug Adapter Protocol; only during a debug session."""
+
+    event: DebugEventName
+    body: dict[str, Any] = {}
+
+
+Message = Ready | Asleep | Stream | Publish | InputRequest | Reply | Room | Value | HostCall | DebugEvent
 
 _LARGE = 1 << 20
 
@@ -199,10 +212,20 @@ class ValueReply(msgspec.Struct):
 
 
 VALUE_OPS = ("put", "get", "call", "modules", "write_file", "read_file", "list_files")
+
+
+class DebugReply(msgspec.Struct):
+    """Fields of ``debug_reply`` that are the worker's to say; `message` says why when `success` is false."""
+
+    success: bool = False
+    body: dict[str, Any] = {}
+    message: ShortText | msgspec.UnsetType = msgspec.UNSET
+
+
 REPLIES: dict[str, type[msgspec.Struct]] = {
     **dict.fromkeys(VALUE_OPS, ValueReply),
     "execute": ExecuteReply, "complete": CompleteReply, "inspect": InspectReply, "is_complete": IsCompleteReply,
-    "checkpoint": CheckpointReply,
+    "checkpoint": CheckpointReply, "debug": DebugReply,
 }  # fmt: skip
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PolicyRefusal
@@ -43,6 +45,26 @@ class CodeGate:
             return None
         asked = expressions if isinstance(expressions, Mapping) else {}
         return refusal(await asyncio.to_thread(self._violations, code, asked))
+
+    async def refusal_of_expressions(self, texts: Sequence[str]) -> PolicyRefusal | None:
+        """The same for code that is evaluated beside the cells, which must be Python as it stands.
+
+        Whoever evaluates it may mend what Python cannot read, and then it would be code that nobody has checked.
+        """
+        if not self._checker.rules:
+            return None
+        return refusal(await asyncio.to_thread(self._violations_of, [dedent(text).strip() for text in texts]))
+
+    def _violations_of(self, texts: Sequence[str]) -> list[Violation]:
+        found: list[Violation] = []
+        for text in texts:
+            found += self._checker.check_expression(text)
+            if not found and not self._checker.too_long(text):
+                try:
+                    ast.parse(text)
+                except SyntaxError as error:
+                    found.append(Violation(1, 1, SYNTAX, f"This is not Python: {error.msg}."))
+        return found
 
     def _violations(self, code: str, expressions: Mapping[str, object]) -> list[Violation]:
         # IPython reads a long cell many times over, so its length comes first.

@@ -30,6 +30,7 @@ from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell, frame_comms, startup
 from .commands import Commands, output_hint, words_of
 from .control import ControlKernel
+from .debugging import DebugRequests
 from .history import History
 from .publisher import Publisher
 from .questions import Questions
@@ -40,7 +41,7 @@ _SOFT_EXIT_S = 1.0
 _DEADLINE_S = 10.0  # for completion, inspection and the like
 
 
-class SandboxedKernel(ControlKernel):
+class SandboxedKernel(ControlKernel, DebugRequests):
     """The front. `attach` must be called before `start`."""
 
     implementation = "sandboxed-python"
@@ -64,7 +65,7 @@ class SandboxedKernel(ControlKernel):
         """Take the sandbox that was forked before this object existed."""
         self.gate = Gate(Settings(**msgspec.structs.asdict(resolved.policy.outputs)))
         self.publisher = Publisher(
-            self._publish, queued=lambda: self.iopub_socket.backlog, ask=self._ask, lost=lambda _error: None,
+            self._publish, queued=lambda: self.iopub_socket.backlog, ask=self._ask, lost=self._lost,
             gate=self.gate,
         )
         self.resolved, self.denials, self._plans = resolved, denials, plans
@@ -77,6 +78,7 @@ class SandboxedKernel(ControlKernel):
         started = startup.prepare(self.sandbox, resolved.policy, profile, workspace, os.environ)
         self.commands = Commands(self.sandbox, resolved, self.transcript, self.gate.removed, started)
         self.frame_comms = frame_comms.FrameComms(self.sandbox, resolved.policy.limits.frame, self._publish)
+        self.attach_debugging(self.sandbox.debugging)
         seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
         self.code_gate = CodeGate(resolved.policy.code)
         self.audit = cell.Audit(resolved.policy.audit.file, seen)
@@ -127,7 +129,7 @@ class SandboxedKernel(ControlKernel):
             "language_info": self.language_info,
             "banner": self.banner,
             "help_links": self.help_links,
-            "supported_features": ["kernel subshells"],
+            "supported_features": ["kernel subshells", "debugger"],
         }
 
     @property
@@ -197,6 +199,7 @@ class SandboxedKernel(ControlKernel):
         if instead and not silent:
             self.publisher.stream(request_id, "stdout", instead)
         said = await cell.explanations(self.sandbox, self._plans, denials, reply)
+        said += self.sandbox.debugging.note(error)
         if on_main and self.sandbox.output.cut:
             said += output_hint(number)
         if said and not silent:
@@ -307,13 +310,6 @@ class SandboxedKernel(ControlKernel):
         """Interrupt the cell (stock would signal this process's own group)."""
         self._loop.call_soon_threadsafe(self.sandbox.interrupt, self.sandbox.turn)
         self._wire.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident)
-
-    async def do_debug_request(self, msg: dict[str, Any]) -> dict[str, Any]:
-        """Refuse: the debugger is not offered (without an answer a debugger panel hangs)."""
-        return {
-            "type": "response", "request_seq": msg.get("seq", 0), "success": False, "command": msg.get("command", ""),
-            "message": "The debugger is not available in Sandboxed Python.",
-        }  # fmt: skip
 
     async def do_shutdown(self, restart: bool) -> dict[str, Any]:
         """End the worker and everything it started (called on the control thread)."""

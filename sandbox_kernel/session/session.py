@@ -18,6 +18,7 @@ from ..confine.plan import Plan
 from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError, WorkerLost
 from ..policy import Policy
 from .checkpoints import Checkpoints
+from .debugging import Debugging
 from .exchange import Exchange
 from .files import FileGate
 from .limits import short_error, short_reply
@@ -29,8 +30,7 @@ from .watchdog import Watchdog
 
 __all__ = ["Interrupted", "Plan", "Session", "Sink", "Zygote"]
 
-_REMEMBERED = 1000
-_STARTUP = "startup"
+_REMEMBERED, _STARTUP = 1000, "startup"
 _REPEATS = 10  # of one reply: what an exception in the worker, between sending and noting it, may cause
 # Requests that limits hold for, one at a time: they run code of the cells, or the worker may say that they do.
 CELLS = frozenset({"execute", *schema.VALUE_OPS})
@@ -59,10 +59,10 @@ class Session:
         self, zygote: Zygote | SandboxError, policy: Policy, sink: Sink, *, workspace: str = "",
         record: Callable[[str], None] = lambda _text: None,
     ) -> None:  # fmt: skip
-        self.policy = policy
+        self.policy, self.debugging = policy, Debugging(self.request, policy.limits)
         self.supervisor = Supervisor(
-            zygote, on_message=self._message, on_raw=self._raw, on_lost=self._lost, pressed=self._pressed,
-            on_zygote=self._watch,
+            zygote, on_message=self.debugging.before(self._message), on_raw=self._raw, on_lost=self._lost,
+            pressed=self._pressed, on_zygote=self._watch,
         )  # fmt: skip
         self.checkpoints = Checkpoints(
             policy.recovery.checkpoints == "on", policy.limits.memory, self.supervisor,
@@ -337,7 +337,7 @@ class Session:
                 return  # sent twice: an exception hit the worker between sending and noting it
             raise ProtocolError("a reply to a request that was never made, or that was answered long ago")
         content = schema.check_reply(pending.op, message.content)
-        self.supervisor.execution_count = message.execution_count
+        self.supervisor.counted(pending.op, message.execution_count)
         if pending.op in ("execute", "call") and self.supervisor.worker is not None:
             self.supervisor.worker.drain_pipes()
         if pending.op == "execute":

@@ -100,6 +100,11 @@ class Supervisor:
         """Whether the worker takes requests."""
         return self.worker is not None and self._ready.done()
 
+    def counted(self, op: str, count: int) -> None:
+        """Note the number of the next cell, out of a reply. Debug requests are answered beside the cells: no news."""
+        if op != "debug":
+            self.execution_count = count
+
     async def get_worker(self, *, stoppable: bool) -> WorkerLink:
         """The worker, once it is ready.
 

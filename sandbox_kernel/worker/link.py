@@ -123,6 +123,7 @@ class Link:
         self._receiving = threading.RLock()
         self._assembler = Assembler()
         self._inbox = _Inbox()
+        self._takers: dict[str, Callable[[Request], None]] = {}
         self._receive = partial(self._socket.recvmsg, PACKET_BYTES, _FDS_BYTES, _RECV_FLAGS)
 
     def renew(self, descriptor: int) -> None:
@@ -259,9 +260,22 @@ class Link:
         # After an exception between this and the popleft() above, the same packet is read again.
         if request.id and request.id == self._inbox.last_id:
             return
-        if not self.aside(request):
+        taker = self._takers.get(request.op)
+        if taker is not None:
+            taker(request)
+        elif not self.aside(request):
             self._inbox.requests.append(request)
         self._inbox.last_id = request.id
+
+    def take_over(self, op: str, taker: Callable[[Request], None]) -> None:
+        """From now on requests `op` go to `taker`, which is called from any thread."""
+        with self._receiving:
+            self._takers[op] = taker
+
+    def hand_back(self, op: str) -> None:
+        """The end of `take_over`."""
+        with self._receiving:
+            self._takers.pop(op, None)
 
     @property
     def requests(self) -> deque[Request]:

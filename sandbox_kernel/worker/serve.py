@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from ..channel.framing import encode
 from . import startup
 from .checkpoint import CannotCopy, Copier
+from .debugging import Debugging
 from .guard_rails import guard
 from .kernel import WorkerKernel
 from .link import Link, Request, leave
@@ -65,6 +66,7 @@ class Server:
         self._message: dict[str, Any] = {}
         self._bell = Bell()
         self._copier = Copier(link, loop, wakeup, self._bell, reattach=reattach, wake=self._wake)
+        self._debugging = Debugging(kernel, link, loop)
         self.deaf = False  # what another shell has offered was not taken in time
 
     @property
@@ -149,7 +151,7 @@ class Server:
                 return  # in a copy that was woken this queue is another worker's
             if request is self._active:
                 request.task = self._loop.create_task(self._serve(request), context=self._context)
-            elif request.op == "comm":
+            elif request.op in ("comm", "debug"):
                 context = self._context.copy()
                 request.task = self._loop.create_task(self._serve_aside(request), context=context)
             else:
@@ -210,14 +212,15 @@ class Server:
         if request.begun:
             return
         request.begun = True
+        content: dict[str, Any] = {}
         try:
             with suppress(Exception):
-                await self._answer(request)
+                content = await self._answer(request)
         finally:
             # The parent of the cell is also a process-wide fallback, which the comm message has replaced.
             with suppress(Exception):
                 self._context.run(self._set_parent, self._message)
-            self._reply(request, {})
+            self._reply(request, content)
 
     def _finish(self, request: Request, content: dict[str, Any] | None) -> None:
         """Ends a request; repeats itself until it got through, whatever is raised in between."""
@@ -301,6 +304,8 @@ class Server:
             answer = kernel.shell_handlers[fields["msg_type"]](None, [b""], message)
         elif request.op in self._values.handlers:
             answer = self._values.answer(request)
+        elif request.op == "debug":
+            answer = self._debugging.answer(content)
         else:
             raise ValueError(f"unknown request {request.op!r}")
         if inspect.isawaitable(answer):

@@ -156,13 +156,6 @@ def test_status_shows_the_level_and_what_each_probe_saw(kernel: Running) -> None
     assert "NO " not in text
 
 
-def test_debug_requests_are_refused_not_ignored(kernel: Running) -> None:
-    request = kernel.client.session.msg("debug_request", {"type": "request", "seq": 3, "command": "initialize"})
-    kernel.client.control_channel.send(request)
-    reply = kernel.client.get_control_msg(timeout=5)["content"]
-    assert reply["success"] is False and reply["request_seq"] == 3
-
-
 def test_a_bad_policy_refuses_cells_and_names_the_key(start: Start, tmp_path: Path) -> None:
     kernel = start("auto", policy="[limits]\nmemry = 5\n")
     outcome = kernel.run("open('made.txt', 'w').write('x')")
