@@ -162,3 +162,13 @@ def test_a_bad_policy_refuses_cells_and_names_the_key(start: Start, tmp_path: Pa
     assert outcome.reply["ename"] == "PolicyError"
     assert "memry" in outcome.reply["evalue"] and "'memory'" in outcome.reply["evalue"]
     assert not (kernel.folder / "made.txt").exists()
+
+
+def test_a_kernel_that_is_shut_down_right_after_its_start_ends_at_once(start: Start) -> None:
+    for _ in range(3):
+        kernel = start()
+        kernel.client.shutdown()
+        began = time.monotonic()
+        while kernel.manager.is_alive():
+            assert time.monotonic() - began < 8
+            time.sleep(0.02)
