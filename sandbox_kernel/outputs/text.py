@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 
 # In this order: a string that a terminal takes as a command of any length (window titles, links, the clipboard,
-# device control), control sequences other than colours, what is left of the controls, and characters that turn the
-# reading direction, with which a line can be made to look like another one.
+# device control), control sequences other than colours, controls that make a terminal answer or change its letters, and
+# characters that turn the reading direction, with which a line can be made to look like another one. The other controls
+# do nothing.
 _ACTING = re.compile(
     r"\x1b[\]P_^X][^\x07\x1b\x9c]{0,4096}(?:\x07|\x1b\\|\x9c|$)"
     r"|\x9b[0-?]*[ -/]*[@-~]?"
     r"|\x1b\[(?![0-9;:]{0,200}m)[0-?]{0,200}[ -/]{0,20}[@-~]?"
     r"|\x1b(?!\[[0-9;:]{0,200}m)[ -/]{0,20}[0-~]?"
-    r"|[\x00-\x07\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]"
+    r"|[\x05\x0e\x0f\x80-\x84\x86-\x9f]"
     r"|[\u202a-\u202e\u2066-\u2069]"
 )
-_SUSPECT = re.compile(r"[\x00-\x07\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_SUSPECT = re.compile(r"[\x05\x0e\x0f\x1b\x80-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-9;:]{0,200})?\Z")
 
 
 def clean_text(text: str) -> str:
-    """The text with colours (``ESC [ ... m``), tabs, line ends, returns and backspaces only."""
+    """The text without what acts: of the sequences that terminals know only colours stay (``ESC [ ... m``)."""
     if text.isascii() and text.isprintable():
         return text
     if _SUSPECT.search(text) is None:
