@@ -36,7 +36,8 @@ def unpack(memory: memoryview, most: int) -> Any:
         FrameRefused: it cannot be read here.
         ProtocolError: it is no frame; whoever sent it means harm.
     """
-    budget = frames.Budget(wire_bytes=most, memory_bytes=8 * most)
+    # Objects take more than their bytes on the way; a small value has no business to become a large one.
+    budget = frames.Budget(wire_bytes=most, memory_bytes=min(8 * most, 64 * len(memory) + (16 << 20)))
     try:
         return frames.loads(*transport.unpack(memory, budget=budget), budget=budget)
     except FrameRefused as error:

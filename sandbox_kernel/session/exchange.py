@@ -157,6 +157,7 @@ class Exchange:
         self._rooms: dict[int, int] = {}  # serial -> descriptor
         self._room_bytes = 0
         self._calls: set[asyncio.Task[None]] = set()
+        self._call_bytes = 0  # of the arguments of these
 
     def begin(self, request_id: str) -> None:
         """A request that limits hold for is about to be sent."""
@@ -247,10 +248,18 @@ class Exchange:
             self.refuse(message.serial, "RuntimeError", f"no function of the host can be called {when}")
         elif len(self._calls) >= _CALLS:
             raise ProtocolError("too many calls of host functions at a time")
+        elif self._call_bytes + len(arguments) > 2 * self._most:
+            self.refuse(message.serial, "RuntimeError", "too many calls with large arguments are under way")
         else:
+            size = len(arguments)
             task = asyncio.get_running_loop().create_task(self._serve(self.on_call, message, arguments))
             self._calls.add(task)
-            task.add_done_callback(self._calls.discard)
+            self._call_bytes += size
+            task.add_done_callback(lambda task: self._called(task, size))
+
+    def _called(self, task: asyncio.Task[None], size: int) -> None:
+        self._calls.discard(task)
+        self._call_bytes -= size
 
     async def _serve(self, on_call: Answerer, message: schema.HostCall, arguments: memoryview) -> None:
         worker, resume = self._supervisor.worker, self._clock.pause()
