@@ -252,7 +252,7 @@ class SandboxedKernel(ControlKernel, DebugRequests):
     async def do_is_complete(self, code: str) -> dict[str, Any]:
         """Ask the worker, whose input transformers decide."""
         try:
-            return await self._ask_in_time("is_complete", {"code": code})
+            return self.gate.is_complete_reply(await self._ask_in_time("is_complete", {"code": code}))
         except SandboxError:
             return {"status": "unknown"}
 

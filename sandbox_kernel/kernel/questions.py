@@ -11,6 +11,7 @@ from jupyter_client.session import Session
 from traitlets.log import get_logger
 
 from ..channel.schema import InputRequest
+from ..outputs.text import clean_text
 
 _MOST = 32  # questions that wait, of all cells together
 
@@ -53,7 +54,7 @@ class Questions:
         client = self._clients.get(message.parent)
         if client is None:
             return
-        content = {"prompt": message.prompt, "password": message.password}
+        content = {"prompt": clean_text(message.prompt), "password": message.password}
         sent = self._wire.send(self._socket, "input_request", content, self._parent(message.parent), ident=client)
         self._waiting[message.serial] = (message.parent, str(sent["header"]["msg_id"]) if sent else "")
         self._waiting.move_to_end(message.serial)

@@ -208,6 +208,11 @@ class Gate:
         return out, shown
 
     @staticmethod
+    def is_complete_reply(reply: dict[str, Any]) -> dict[str, Any]:
+        """The content of an ``is_complete_reply``: clients write its indent into the next line."""
+        return {k: v for k, v in reply.items() if k != "indent" or (v.isspace() or not v)}
+
+    @staticmethod
     def inspect_reply(reply: dict[str, Any]) -> dict[str, Any]:
         """The content of an ``inspect_reply``."""
         return replies.inspect_reply(reply)

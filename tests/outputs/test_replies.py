@@ -85,6 +85,12 @@ def test_completions_are_short_texts() -> None:
     assert Gate.complete_reply({**said, "matches": ["x"] * 5000, "metadata": {}})["metadata"] == {}
 
 
+def test_an_indent_is_space() -> None:
+    said = {"status": "incomplete", "indent": "    "}
+    assert Gate.is_complete_reply(said) == said
+    assert Gate.is_complete_reply({**said, "indent": "import os"}) == {"status": "incomplete"}
+
+
 class TestMarkdown:
     @pytest.mark.parametrize("text", ["*m*", "a **b** `c`"[:7], "- a\n- b", "x $a_1$ y"])
     def test_plain_text_is_left_to_the_page(self, text: str) -> None:
