@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import zmq
@@ -13,6 +14,11 @@ from traitlets.config.loader import Config
 from ..policy import Resolved
 from .front import SandboxedKernel
 from .iopub import IOPub
+
+# Signatures that are remembered, so that a message cannot be sent a second time by somebody who only saw it. Stock
+# keeps 65,536 of them, which is 10 MB for a kernel that has lived long.
+_REPLAYS_KNOWN = 8192
+_CLOSE_S = 5.0
 
 
 class _NoDisplayHook:
@@ -36,6 +42,8 @@ class SandboxApp(IPKernelApp):
         # The class attribute was computed at import, before the launcher's environment was read back.
         self.parent_handle = int(os.environ.get("JPY_PARENT_PID") or 0)
         super().initialize(argv)
+        if self.session is not None:
+            self.session.digest_history_size = _REPLAYS_KNOWN
 
     # ---- what stock would execute in this process, in the name of the person or of the notebook's folder
 
@@ -79,6 +87,14 @@ class SandboxApp(IPKernelApp):
         self.iopub_port = self._bind_socket(socket, self.iopub_port)
         self.configure_tornado_logger()
         self.iopub_thread = self.iopub_socket = IOPub(socket, self.session)
+
+    def close(self) -> None:
+        """Close the sockets, or end without that: ZeroMQ waits for ever for one that anything still holds."""
+        last_resort = threading.Timer(_CLOSE_S, os._exit, [0])
+        last_resort.daemon = True
+        last_resort.start()
+        super().close()
+        last_resort.cancel()
 
     def init_kernel(self) -> None:
         """Make the kernel and hand it the sandbox."""

@@ -11,7 +11,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from IPython.core.history import HistoryManager
+from IPython.core.history import HistoryAccessor, HistoryManager
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShellABC
 
@@ -19,6 +19,8 @@ _OUTPUT_CHARS = 100_000
 # IPython commits each cell to the disk, which costs more than all the rest of a small cell.
 _WRITE_AFTER_S = 1.0
 _CELLS_HELD = 10_000
+# Texts of this session's cells in memory; older ones are asked of the database. A kernel may live for months.
+_LATEST = 2000
 # The count is the worker's word, and a cell may set it to anything.
 _GAP = 1000
 # Each magic in a cell makes IPython read all of it again, up to 500 times: that could hold up the front for minutes.
@@ -87,6 +89,10 @@ class History:
             manager.input_hist_parsed.append("")
             manager.input_hist_raw.append("")
         manager.store_inputs(line, cooked, code)
+        old = line - _LATEST
+        if old > 0:
+            manager.input_hist_parsed[old] = manager.input_hist_raw[old] = ""
+            manager.output_hist_reprs.pop(old, None)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_WRITE_AFTER_S, self._write)
         return line
@@ -109,7 +115,13 @@ class History:
             found = manager.get_tail(content.get("n"), raw=raw, output=output, include_latest=True)
         elif kind == "range":
             session, start = int(content.get("session") or 0), int(content.get("start") or 0)
-            found = manager.get_range(session, start, content.get("stop"), raw=raw, output=output)
+            stop = content.get("stop")
+            if session in (0, manager.session_number) and start <= len(manager.input_hist_raw) - 1 - _LATEST:
+                manager.writeout_cache()
+                own = manager.session_number
+                found = HistoryAccessor.get_range(manager, own, start, stop, raw=raw, output=output)
+            else:
+                found = manager.get_range(session, start, stop, raw=raw, output=output)
         elif kind == "search":
             found = manager.search(
                 content.get("pattern") or "*", raw=raw, output=output, n=content.get("n"),
