@@ -49,7 +49,7 @@ class AsyncSandbox(Calls):
         level: the isolation level, when it is not to be the policy's. One that cannot be had is an error.
         workspace: a folder that the cells see, as the policy's ``files.workspace`` says; None: a private one, which
             is gone with the sandbox.
-        timeout: seconds that a call may take when it does not say; None: the policy's ``limits.cell_time``, which
+        timeout: seconds that code may take when the call does not say; None: the policy's ``limits.cell_time``, which
             always holds.
         modules: functions and values of this process that the cells can import, by the name of the module and their
             own: ``{"host": {"query": function, "VERSION": 3}}``. Arguments and values are copied by the frame gate.
@@ -371,6 +371,8 @@ class AsyncSandbox(Calls):
         assert self._session is not None  # noqa: S101
         session = self._session
         seconds = self._timeout if timeout is None else timeout
+        if seconds and timeout is None and op not in ("execute", "call"):
+            seconds = max(seconds, _MOVING_S)
         name = f"api-{next(self._ids)}"
         header = {"msg_id": name, "msg_type": f"{op}_request", "session": "api", "username": "api", "version": "5.4"}
         value = value or Outgoing()

@@ -210,3 +210,10 @@ def test_waits_for_the_cell_that_runs() -> None:
         run = pool.submit(box.run_code, "import time; time.sleep(0.5); x = 3")
         wait_for(lambda: box.status()["state"] == "busy")
         assert box["x"] == 3 and run.result().success
+
+
+def test_a_short_time_limit_for_code_is_none_for_values() -> None:
+    with Sandbox(timeout=0.05, modules={"host": {"N": 1}}) as box:
+        box["df"] = FRAME  # makes the sandbox import pandas
+        pd.testing.assert_frame_equal(box["df"], FRAME)
+        assert box.run_code("import time; time.sleep(5)").timed_out
