@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import FrameRefused
-from .decode import Bytes
 from .decode import loads as _loads
 from .grammar import DEFAULT_BUDGET, Budget, FrameWarning
+from .receiver import Bytes
 from .reduce import dumps as _dumps
 from .transport import read_file, write_file
 

@@ -19,7 +19,7 @@ from .reduce import Call, Sender
 from .reduce_numpy import object_column, reduce_array
 
 if TYPE_CHECKING:
-    from .decode import Receiver
+    from .receiver import Receiver
 
 NUMBERS = {
     "int8": "|i1", "int16": "<i2", "int32": "<i4", "int64": "<i8", "uint8": "|u1", "uint16": "<u2", "uint32": "<u4",

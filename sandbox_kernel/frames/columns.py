@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from .grammar import DECIMAL, LENGTH
 
 if TYPE_CHECKING:
-    from .decode import Receiver
+    from .receiver import Receiver
     from .reduce import Sender
 
 Column = tuple[Any, ...]

@@ -15,7 +15,7 @@ from .grammar import DECIMAL, INTEGER
 from .zones import build_zone as _zone
 
 if TYPE_CHECKING:
-    from .decode import Receiver
+    from .receiver import Receiver
 
 
 def build_zone(receiver: Receiver, *parts: Any) -> dt.tzinfo:

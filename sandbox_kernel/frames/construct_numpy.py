@@ -12,7 +12,7 @@ from .construct import integers
 from .grammar import DIMENSIONS, DTYPE, LENGTH
 
 if TYPE_CHECKING:
-    from .decode import Receiver
+    from .receiver import Receiver
 
 Array = np.ndarray[Any, Any]
 

@@ -15,7 +15,7 @@ from .construct_numpy import Array, object_array
 from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LENGTH, SLOW_FREQUENCY_LENGTH
 
 if TYPE_CHECKING:
-    from .decode import Receiver
+    from .receiver import Receiver
 
 _LEVELS = 256
 QUICK_TEXTS = 512  # strings; from there on Arrow memory is filled without an object for each

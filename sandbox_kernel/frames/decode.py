@@ -18,13 +18,7 @@ from typing import Any
 
 from ..errors import FrameRefused, size_text
 from .grammar import CONTAINER_BYTES, CONTAINER_BYTES_PER_BYTE, DEFAULT_BUDGET, DEPTH, FLAT, INTEGER_BYTES, Budget
-from .hashing import HashGuard
-
-Bytes = bytes | bytearray | memoryview
-
-
-class Malformed(Exception):
-    """The payload is not one that `dumps` writes. The text says why."""
+from .receiver import Buffer, Bytes, Malformed, Receiver
 
 
 class Name:
@@ -64,53 +58,17 @@ _SURROGATES = re.compile(
 _GROWING = frozenset({list, dict, set})
 
 
-class Buffer:
-    """Raw memory on the stack: only a constructor can take it, once."""
-
-    __slots__ = ("view",)
-
-    def __init__(self, view: memoryview) -> None:
-        self.view: memoryview | None = view
-
-
-class Receiver:
-    """What the constructors of one payload share: its budget, and the buffers that are in use."""
-
-    __slots__ = ("_left", "hashing", "taken", "zones")
-
-    def __init__(self, budget: Budget) -> None:
-        self._left = budget.memory_bytes
-        self.taken = 0
-        self.hashing = HashGuard()
-        self.zones: dict[tuple[Any, ...], Any] = {}
-
-    def charge(self, size: int) -> None:
-        """Account for `size` bytes that are about to be allocated.
-
-        Raises:
-            Malformed: that is more than the budget has left.
-        """
-        self._left -= size
-        if self._left < 0:
-            raise Malformed("it would take more memory than one frame may")
-
-    def take(self, data: Any) -> Bytes:
-        """Raw data out of an argument: bytes, or a buffer, which is then used up.
-
-        Raises:
-            Malformed: it is neither.
-        """
-        if type(data) is bytes:
-            return data
-        if type(data) is not Buffer or data.view is None:
-            raise Malformed("something else stands where raw data belongs")
-        view, data.view = data.view, None
-        self.taken += 1
-        return view
-
-
 def loads(payload: Bytes, buffers: Iterable[Bytes] = (), *, budget: Budget = DEFAULT_BUDGET) -> Any:
     """See `sandbox_kernel.frames.loads`."""
+    value, problem = _attempt(payload, buffers, budget)
+    if problem:
+        # Raised here, an error that somebody keeps does not keep what was half built.
+        raise FrameRefused(problem)
+    return value
+
+
+def _attempt(payload: Bytes, buffers: Iterable[Bytes], budget: Budget) -> tuple[Any, str]:
+    """The value and an empty text, or None and what is wrong."""
     try:
         # A copy: what is checked below must not change any more.
         data = bytes(payload)
@@ -118,17 +76,15 @@ def loads(payload: Bytes, buffers: Iterable[Bytes] = (), *, budget: Budget = DEF
         size = len(data) + sum(map(len, views))
         if size > budget.wire_bytes:
             raise Malformed(f"it has {size_text(size)}, and one frame may have {size_text(budget.wire_bytes)}")
-        return _decode(data, views, Receiver(budget), budget.opcodes)
-    except FrameRefused:
-        raise
-    except Malformed as problem:
-        raise FrameRefused(f"this is not a frame, or one that was tampered with: {problem}") from None
+        return _decode(data, views, Receiver(budget), budget.opcodes), ""
     except ImportError as error:
-        raise FrameRefused(f"this frame needs a package that is not installed here: {error.name}") from None
+        return None, f"this frame needs a package that is not installed here: {error.name}"
+    except Malformed as error:
+        text = str(error)
     except Exception as error:
         # Anything that a constructor says about its arguments, an index out of range, a truncated number.
         text = f"{type(error).__name__}: {error}"[:200]
-        raise FrameRefused(f"this is not a frame, or one that was tampered with: {text}") from None
+    return None, f"this is not a frame, or one that was tampered with: {text}"
 
 
 _i4 = struct.Struct("<i").unpack_from

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ..errors import FrameRefused, size_text
-from .decode import Bytes
 from .grammar import DEFAULT_BUDGET, Budget
+from .receiver import Bytes
 
 MAGIC = b"\x93frame\r\n"
 ALIGNMENT = 64

@@ -96,6 +96,11 @@ def refused(data: bytes, buffers: Any = (), **options: Any) -> frames.FrameRefus
     return caught.value
 
 
+def test_a_refusal_keeps_nothing_of_what_was_read() -> None:
+    refusal = refused(payload([1, 2, name("array")]))
+    assert refusal.__context__ is None and refusal.__cause__ is None
+
+
 # --- names ----------------------------------------------------------------------------------------------------
 
 FOREIGN = [
