@@ -157,6 +157,14 @@ class ShellsKernel(Kernel):
         if self.shell_stream is not None:
             self.shell_stream.flush(zmq.POLLOUT)  # the reply must not wait for the loop's next turn
 
+    def _publish_status(self, status: str, channel: str, parent: dict[str, Any] | None = None) -> None:
+        super()._publish_status(status, channel, parent)
+        # Clients take the last word, whosever it is, for the state of the kernel; a cell still runs.
+        running = self._main_shell.active
+        ended = parent if parent is not None else self.get_parent(channel)
+        if status == "idle" and running is not None and running.message is not ended:
+            super()._publish_status("busy", "shell", running.message)
+
     async def _refuse(self, request: Request) -> None:
         """Answer a request for a subshell that is not there; its idle is all that some clients wait for."""
         message = request.message
