@@ -23,7 +23,7 @@ _ADVICE = "Convert it with x.astype(object), or leave it out."
 def _values(sender: Sender, values: Any, depth: int) -> Call:
     """The values of a Series, an Index or an extension array."""
     dtype = values.dtype
-    if isinstance(values, pd.arrays.NumpyExtensionArray):
+    if type(values) is pd.arrays.NumpyExtensionArray:
         dtype = values.to_numpy().dtype
     if isinstance(dtype, np.dtype):
         array = values.to_numpy()
@@ -139,7 +139,7 @@ _EXTENSIONS: dict[type, Callable[[Sender, Any, int], Call]] = {
 def _array(sender: Sender, array: Any, depth: int) -> Call:
     """An extension array that is sent for itself."""
     call = _values(sender, array, depth + 1)
-    plain = isinstance(array, pd.arrays.NumpyExtensionArray) or isinstance(array.dtype, np.dtype)
+    plain = type(array) is pd.arrays.NumpyExtensionArray or isinstance(array.dtype, np.dtype)
     return Call(names.extension, "numpy", call) if plain else call
 
 

@@ -50,7 +50,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "zone-of-zoneinfo": lambda: pd.DataFrame({"t": days(60, freq="h", tz=PARIS)}),
     "zone-utc": lambda: pd.Series(days(3, tz=dt.UTC)),
     "zone-offset": lambda: pd.Series(days(3, tz=dt.timezone(dt.timedelta(hours=-5, minutes=-30)))),
-    "zone-of-dateutil": lambda: pd.Series(days(3, tz="dateutil/Europe/London")),
+    "zone-of-dateutil": lambda: pd.Series(days(3, tz="dateutil/Asia/Tokyo")),
     "zone-offset-of-dateutil": lambda: pd.Timestamp("2020-01-01T00:00+02:00").to_pydatetime(),
     "zone-named": lambda: dt.datetime(2020, 1, 1, tzinfo=dt.timezone(dt.timedelta(hours=1), "ONE")),
     "categories": lambda: pd.DataFrame({"c": pd.Categorical(["a", "b", None, "a"])}),
@@ -105,7 +105,7 @@ CASES: dict[str, Callable[[], Any]] = {
                                          pd.Timedelta("1D"), pd.Period("2020Q1"), pd.Interval(0, 1)),
     "objects-of-numpy": lambda: objects(np.float32(1.5), np.int8(-3), np.datetime64("2020-01-01"), np.bool_(True),
                                         np.str_("é"), np.str_(""), np.bytes_(b"x"), np.complex64(1j),
-                                        np.timedelta64(3, "h"), np.datetime64("NaT")),
+                                        np.timedelta64(3, "h"), np.datetime64("NaT", "s")),
     "objects-with-frames": lambda: objects(pd.DataFrame({"a": [1]}), np.arange(3), pd.Series(["x"])),
     "objects-many-kinds": lambda: objects(*[1, "x", None, 2.5, True, b"y", pd.NA, {"k": [1]}, Decimal("1.5")] * 300),
     "rows-multi": lambda: pd.DataFrame(
