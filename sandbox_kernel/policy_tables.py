@@ -67,7 +67,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         cell_cpu: processor time of one cell, all its processes together; 0: no limit. What cells leave running may use
             a tenth of a core, and as much as this (or as ``cell_time``) beyond it.
         text: printed text that one cell shows, in bytes; of more its head and its tail are shown. One line may have a
-            sixth of it.
+            fifth of it.
         lines: lines of printed text that one cell shows; in the same way.
         output: bytes of text, displays and results that one cell shows; in the same way. What replaces something
             (a carriage return, ``clear_output``, an update, a message to a widget) is not counted but may come no

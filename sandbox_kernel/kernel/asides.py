@@ -38,12 +38,17 @@ class AsidesKernel(ShellsKernel, Answers):
         """A request was put into the queue."""
         delay_s = _DELAYS.get(request.kind)
         if delay_s is not None:
-            self._shells_loop.call_later(delay_s, self._pass, shell, request)
+            self._shells_loop.call_later(delay_s, self._pass, shell, request, delay_s)
 
-    def _pass(self, shell: Shell, request: Request) -> None:
-        if request in shell.waiting and not shell.closed:
-            shell.waiting.remove(request)
-            self._start(self._answer_aside(shell, request))
+    def _pass(self, shell: Shell, request: Request, delay_s: float) -> None:
+        if request not in shell.waiting or shell.closed:
+            return
+        if shell.active is not None and shell.active.kind != "execute_request":
+            # No cell stands before it any more, but a completion, say, whose answer does not take for ever.
+            self._shells_loop.call_later(delay_s, self._pass, shell, request, delay_s)
+            return
+        shell.waiting.remove(request)
+        self._start(self._answer_aside(shell, request))
 
     async def _answer_aside(self, shell: Shell, request: Request) -> None:
         # The parent is not set: it is also what a thread's output belongs to, and that is the cell.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 # A cell that goes on beyond this many times its messages is ended.
 EXCESS = 10
 # One line may take up this share of the text: a client can neither fold nor scroll it.
-_LINE_SHARE = 6
+_LINE_SHARE = 5
 _ADDING = ("display_data", "execute_result", "error")
 # What the front adds by itself (busy, the cell's text, an error, idle, the lines about what was omitted) is within
 # the limit, too.

@@ -77,3 +77,14 @@ def test_a_completion_that_never_ends_costs_neither_state_nor_the_next_cell(star
     assert time.monotonic() - began < 10
     with pytest.raises(queue.Empty):  # the late answer is dropped
         kernel.client.get_shell_msg(timeout=0.5)
+
+
+def test_what_waits_for_another_completion_is_not_given_up(start: Start) -> None:
+    kernel = start()
+    code = "import time\nclass Slow:\n    def __dir__(self): time.sleep(2); return ['late']\ns = Slow()"
+    kernel.good(code)
+    first = kernel.client.complete("s.", 2)
+    second = kernel.client.inspect("s", 1)
+    answers = [kernel.client.get_shell_msg(timeout=20) for _ in range(2)]
+    assert [m["parent_header"]["msg_id"] for m in answers] == [first, second]
+    assert answers[1]["content"]["found"] is True

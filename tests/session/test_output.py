@@ -117,14 +117,14 @@ def test_head_and_tail_are_shown_with_the_amount_between(policy: dict[str, int],
 def test_one_long_line_is_cut_in_the_line_and_the_rest_is_shown() -> None:
     for piece in (1, 100, 10**6):
         cell = Cell()
-        whole = "short\n" + "x" * 3000 + "\nshort\r\n" + "y" * 2000 + "\nend\n"
+        whole = "short\n" + "x" * 3000 + "\nshort\r\n" + "y" * 2500 + "\nend\n"
         for at in range(0, len(whole), piece):
             cell.text(whole[at : at + piece])
         cell.output.release()
-        kept = 10_000 // 6
+        kept = 10_000 // 5
         assert cell.screen.all() == (
             f"short\n{'x' * kept} [... {3000 - kept:,} characters of this line omitted]\nshort\r\n"
-            f"{'y' * kept} [... {2000 - kept:,} characters of this line omitted]\nend\n"
+            f"{'y' * kept} [... {2500 - kept:,} characters of this line omitted]\nend\n"
         )
         assert cell.output.cut
 
@@ -134,7 +134,7 @@ def test_a_long_line_that_never_ends_says_so_at_the_end() -> None:
     for _ in range(50):
         cell.text("z" * 1000)
     cell.output.release()
-    assert cell.screen.all() == "z" * (10_000 // 6) + " [... 48,334 characters of this line omitted]\n"
+    assert cell.screen.all() == "z" * (10_000 // 5) + " [... 48,000 characters of this line omitted]\n"
 
 
 def test_displays_beyond_the_budget_are_counted_and_the_last_ones_shown() -> None:
