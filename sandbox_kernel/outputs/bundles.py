@@ -17,7 +17,7 @@ from .text import clean_text, joined
 MIMETYPES = 40
 _NAME = re.compile(r"[a-z0-9]{1,40}/[a-z0-9.+_-]{1,100}")
 _RASTER = {"image/png", "image/jpeg", "image/gif", "image/webp", "image/bmp"}
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]*={0,2}\s*")
+_BASE64 = re.compile(r"[A-Za-z0-9+/\s]*+={0,2}+\s*+")
 _PLOTLY = "application/vnd.plotly.v1+json"
 _WIDGET = "application/vnd.jupyter.widget-view+json"
 _TEXTS = {"text/plain", "text/html", "image/svg+xml", "text/markdown", "text/latex"}

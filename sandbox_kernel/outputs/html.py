@@ -36,7 +36,7 @@ _SIMPLE = re.compile(
     r"|&(?:amp|lt|gt|quot|nbsp|#39|#x27);|&(?![#A-Za-z]))*+"
 )
 _OPENING = re.compile(r"<[a-z]")
-_PANDAS_STYLE = re.compile(r"<style scoped>[^<{]*(?:\.dataframe[^<{}]*\{[^<{}]*\}\s*){1,4}</style>\n?")
+_PANDAS_STYLE = re.compile(r"<style scoped>\s*+(?:\.dataframe[^<{}]{0,100}+\{[^<{}]{0,300}+\}\s*+){1,4}+</style>\n?")
 _OPEN_SIMPLE = 500
 _ELEMENTS = 250_000  # more of them hold up a page for seconds
 

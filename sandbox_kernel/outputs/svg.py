@@ -47,7 +47,9 @@ _LOCAL = re.compile(r"url\(\s*[\"']?#([\w.:-]{1,200})[\"']?\s*\)")
 _FUNCTION = re.compile(r"url\s*\(|image|expression|://|javascript|[\\<>]|@import", re.I)
 _PICTURE = re.compile(r"data:image/(?:png|jpe?g|gif|webp|bmp);base64,[A-Za-z0-9+/=\s]+", re.I)
 _REFERENCE = re.compile(r"#[\w.:-]{1,200}")
-_SHEET_RULE = re.compile(r"([\w\s.#*>:-]{1,2000})\{([^{}@<]{0,4000})\}")
+_SHEET_SELECTOR = re.compile(r"[\w\s.#*>:-]{1,2000}")
+_SHEET_CHARS = 1_000_000
+_VALUE_CHARS = 20_000
 
 
 def clean_svg(text: str, removed: Removed) -> str | None:
@@ -150,11 +152,17 @@ class _Writer:
             return
         self.repeats.opened(local, attributes.get("id", ""))
         vertices = len(attributes.get("d") or attributes.get("points") or "") // 4 + 1
-        for value in attributes.values():
+        for full, value in attributes.items():
+            if "url" not in value:
+                continue
+            if len(value) > _VALUE_CHARS:
+                raise _Refused
+            # A clip is a shape and costs what it says; it may stand anywhere.
+            if full == "clip-path" or (full == "style" and "clip-path" in value):
+                continue
+            times = vertices if "marker" in full or "marker" in value else 1
             for found in _LOCAL.finditer(value):
-                # A clip is a shape and costs what it says; it may stand anywhere.
-                clip = attributes.get("clip-path") == value or "clip-path" in value
-                if not clip and not self.repeats.refer(found[1], vertices if "marker" in value else 1):
+                if not self.repeats.refer(found[1], times):
                     raise _Refused
         if local == "use":
             target = attributes.get("href") or attributes.get(f"{_XLINK} href") or ""
@@ -195,9 +203,12 @@ class _Writer:
             self._skipped -= 1
         elif self._sheet is not None:
             text, self._sheet = "".join(self._sheet), None
-            # Below `svg`: a reader that puts the drawing into its page takes the rules for all of that page.
-            rules = [f"svg {rule[1].strip().removeprefix('svg ')}{{{_declarations(rule[2])}}}"
-                     for rule in _SHEET_RULE.finditer(text)]  # fmt: skip
+            rules = []
+            for rule in text[:_SHEET_CHARS].split("}"):
+                selector, brace, body = rule.rpartition("{")
+                if brace and _SHEET_SELECTOR.fullmatch(selector):
+                    # Below `svg`: a reader that puts the drawing into its page takes the rules for all of that page.
+                    rules.append(f"svg {selector.strip().removeprefix('svg ')}{{{_declarations(body)}}}")
             if rules:
                 self.parts.append(f'<style type="text/css">{escape(" ".join(rules))}</style>')
         else:
@@ -218,7 +229,9 @@ _DRAWING = ATTRIBUTES - {"style", "class", "id", "d", "href", "points", "values"
 
 
 def _declarations(text: str) -> str:
-    kept = []
+    kept: list[str] = []
+    if len(text) > _VALUE_CHARS:
+        return ""
     for part in text.split(";"):
         name, colon, value = part.partition(":")
         name, value = name.strip().lower(), value.strip()

@@ -182,10 +182,10 @@ _COVERED = """() => {
     const covered = [];
     const inOutput = (x, y) => !!document.elementFromPoint(x, y)?.closest('.jp-OutputArea');
     for (const [x, y] of [[60, 10], [400, 10], [10, 300], [600, 45]]) if (inOutput(x, y)) covered.push([x, y]);
-    for (const editor of document.querySelectorAll('.jp-Cell .jp-InputArea-editor')) {
+    for (const editor of document.querySelectorAll('.jp-Notebook .jp-Cell .jp-InputArea-editor')) {
+        editor.scrollIntoView({block: 'center'});
         const box = editor.getBoundingClientRect();
-        if (box.top > 100 && box.bottom < innerHeight && inOutput(box.left + 40, box.top + box.height / 2))
-            covered.push(box.top);
+        if (inOutput(box.left + 40, box.top + box.height / 2)) covered.push(editor.textContent);
     }
     return covered;
 }"""

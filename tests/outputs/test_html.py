@@ -177,6 +177,8 @@ HOSTILE = [
     "<style>" + "{" * 300_000 + "</style>", "<b style='" + "a:b;" * 200_000 + "'>",
     "<b class='" + "a " * 200_000 + "'>",
     "<p " + "a " * 300_000 + ">x", "<script>" * 100_000, "\x00" * 1_000_000 + "<b a>", "<img " * 100_000,
+    "<div>\n<style scoped>" + ".dataframe" * 300_000 + "{}", "<svg><style>" + "a" * 3_000_000 + "</style></svg>",
+    "<svg><rect style='" + "fill:url(#a);" * 200_000 + "'/></svg>",
 ]  # fmt: skip
 
 
