@@ -144,16 +144,16 @@ class Session:
             SandboxError: no sandbox, or the worker was lost before it replied.
         """
         cell, main = op in CELLS, op in CELLS and not shell
+        if main:
+            self.turn, self._interrupts, self._last_executed = self.turn + 1, 0, request_id
+            self.exchange.begin(request_id)
         if cell:
             await self.checkpoints.hurry()
+        if main and self._interrupts:
+            raise Interrupted("The cell was interrupted before it began.")
         if op in _STIRRING:
             self.checkpoints.began()
         run = self._runs.begin(request_id, shell, cell=cell) if cell or shell else None
-        if main:
-            self.turn += 1
-            self._last_executed = request_id
-            self._interrupts = 0
-            self.exchange.begin(request_id)
         try:
             worker = await self.supervisor.get_worker(stoppable=main)
             self._introduce(worker)

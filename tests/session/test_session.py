@@ -18,7 +18,8 @@ from sandbox_kernel.channel.schema import InputRequest, Publish
 from sandbox_kernel.errors import MemoryLimit, OutputLimit, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
 from sandbox_kernel.policy import Limits, Policy, Recovery
 from sandbox_kernel.session import supervisor
-from sandbox_kernel.session.session import Session
+from sandbox_kernel.session.run import Pending
+from sandbox_kernel.session.session import Interrupted, Session
 
 ERROR = {"status": "error", "ename": "KeyboardInterrupt", "evalue": "", "traceback": []}
 
@@ -327,6 +328,27 @@ def test_a_loss_that_the_cell_s_error_tells_is_not_told_again(run: Run) -> None:
         s.worker.reply()
         await task
         assert s.sink.of("stderr") == []
+
+    run(Limits(), test)
+
+
+def test_an_interrupt_while_a_copy_is_made_ends_the_cell_behind_it(run: Run) -> None:
+    async def test(s: Setting) -> None:
+        made, loop = asyncio.Event(), asyncio.get_running_loop()
+
+        async def hurry() -> None:
+            s.session._pending["checkpoint-1"] = Pending("checkpoint", loop.create_future())
+            await made.wait()
+            del s.session._pending["checkpoint-1"]
+
+        s.session.checkpoints.hurry = hurry  # type: ignore[method-assign]
+        task = asyncio.ensure_future(s.session.request("execute", "a", {"content": {}}))
+        await asyncio.sleep(0)
+        s.session.interrupt(s.session.turn)
+        made.set()
+        with pytest.raises(Interrupted, match="before it began"):
+            await task
+        assert not s.session.executing
 
     run(Limits(), test)
 
