@@ -82,7 +82,7 @@ def test_tables_and_figures_come_rich(tour: dict[str, nbformat.NotebookNode]) ->
     assert {"text/html", "text/plain"} <= kinds_of(tour["load"])
     for name in ("histogram", "correlation", "residuals", "wine"):
         assert "image/png" in kinds_of(tour[name]), name
-    assert "text/markdown" in kinds_of(tour["report"])
+    assert "text/html" in kinds_of(tour["report"]), "Markdown is made into HTML, and cleaned, before it is sent"
     assert "442" in text_of(tour["after"])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -138,11 +139,12 @@ def test_an_interpreter_that_cannot_be_used_is_an_error(tmp_path: Path, program:
         path.write_text(program)
         path.chmod(0o755)
         program = str(path)
+    gc.collect()  # what other tests have left
     before = set(os.listdir("/proc/self/fd"))
     with pytest.raises(IsolationUnavailable, match=said) as caught:
         interpreter.start_interpreter(program, {}, lambda python: plans("full", python))
     assert "worker.python" in str(caught.value)
-    assert set(os.listdir("/proc/self/fd")) == before and not children(os.getpid())
+    assert set(os.listdir("/proc/self/fd")) <= before and not children(os.getpid())
 
 
 def test_an_environment_without_ipykernel_says_so(tmp_path: Path) -> None:
