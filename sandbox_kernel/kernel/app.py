@@ -75,7 +75,7 @@ class SandboxApp(IPKernelApp):
     # ---- sockets
 
     def init_control(self, context: zmq.Context[Any]) -> None:
-        """As in stock, but with no thread for subshells: they are not offered."""
+        """As in stock, but with no thread for subshells: their queues are on the main loop, see `shells`."""
         super().init_control(context)
         self.shell_channel_thread = None
 

@@ -156,8 +156,8 @@ def _in_asyncio(frame: FrameType | None) -> bool:
 
 def _without_debugger() -> None:
     # ipykernel.debugger imports debugpy: 60 ms, a warning about frozen modules, and breakpoint() then does
-    # nothing at all. No debug adapter can run in here.
-    stub = types.ModuleType("ipykernel.debugger", "The debugger is not available in the sandbox.")
+    # nothing at all. The real module is loaded when somebody debugs.
+    stub = types.ModuleType("ipykernel.debugger", "Stands here until somebody debugs.")
     stub._is_debugpy_available = False  # type: ignore[attr-defined]
     stub.Debugger = type("Debugger", (), {"__module__": "ipykernel.debugger"})  # type: ignore[attr-defined]
     sys.modules["ipykernel.debugger"] = stub
