@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 # Before anything imports Jupyter: the history, profiles and settings of whoever runs the tests must neither
 # change their outcome nor be changed by them. What the environment has installed stays visible.
@@ -13,3 +21,57 @@ for _name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_R
     os.mkdir(os.environ[_name], 0o700)
 for _name in ("JUPYTER_PATH", "SANDBOX_KERNEL_POLICY", "PYTHONSTARTUP", "MPLBACKEND"):
     os.environ.pop(_name, None)
+
+# A test that fails is run once more, since nearly all start processes and wait for them: a machine that stalls for
+# some seconds breaks a bound on time, and says nothing about the code. The closing line counts these reruns, and what
+# failed at first is shown: what comes again is to be mended. A test that fails twice fails the run.
+#
+# Of tests of security a single failure counts: an attempt that succeeds once in two runs has succeeded.
+_OF_SECURITY = ("attacks", "confine", "outputs", "session_denials", "browser/test_outputs.py")
+_settings = pytest.StashKey[Any]()
+
+
+def is_of_security(item: pytest.Item) -> bool:
+    """Whether it is in one of these places, has "hostile" in its name, or is marked so."""
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    named = "hostile" in f"{path}::{item.getparent(pytest.Class)}::{getattr(item, 'originalname', '')}".lower()
+    placed = any(path == place or path.startswith(f"{place}/") for place in _OF_SECURITY)
+    return named or placed or item.get_closest_marker("security") is not None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.pluginmanager.hasplugin("rerunfailures") and config.option.reruns is None:
+        config.option.reruns, config.option.rerun_show_tracebacks = 1, True
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    options = item.config.option
+    reruns = getattr(options, "reruns", None)
+    if reruns is not None and is_of_security(item):
+        options.reruns = 0
+    try:
+        return (yield)
+    finally:
+        options.reruns = reruns
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    item.stash[_settings] = settings
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if getattr(item, "execution_count", 1) < 2:
+        return
+    # The time limit is set once, around all runs of the test, and the first failure ends it: a second run that hangs
+    # would hang for ever.
+    settings = item.stash.get(_settings, None)
+    if settings is not None and not settings.func_only:
+        item.config.pluginmanager.hook.pytest_timeout_set_timer(item=item, settings=settings)
+    # What the first run left open is held by its traceback. It must not be the warning that fails a later test.
+    sys.last_exc = sys.last_value = sys.last_traceback = None  # type: ignore[assignment]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        gc.collect()

@@ -1,0 +1,85 @@
+"""What conftest.py says about running a failed test once more, tried on tests that are made up."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pytest_rerunfailures")
+
+SETTINGS = """
+[pytest]
+timeout = 1
+filterwarnings = error
+markers = security: as in the true settings
+"""
+TESTS = '''
+import gc, time
+import pytest
+
+runs = []
+
+@pytest.fixture(scope="module")
+def kept():
+    runs.append("kept")
+    yield runs.count("kept")
+
+@pytest.fixture(scope="module")
+def late():
+    runs.append("late")
+    assert runs.count("late") > 1
+
+def first(name):
+    runs.append(name)
+    return runs.count(name) == 1
+
+def test_once(kept):
+    file = open("/dev/null")
+    assert not first("once")
+    file.close()
+
+def test_fixtures_outlive_a_rerun(kept):
+    gc.collect()
+    assert kept == 1
+
+def test_fixture(late): pass
+
+def test_once_too_slow():
+    time.sleep(60 if first("slow") else 0)
+
+def test_always(): assert False
+
+def test_always_too_slow(): time.sleep(60)
+
+def test_hostile(): assert not first("hostile")
+
+class TestHostileThings:
+    def test_it(self): assert not first("things")
+
+@pytest.mark.security
+def test_marked(): assert not first("marked")
+'''
+
+
+def test_a_second_failure_fails_and_of_security_the_first(tmp_path: Path) -> None:
+    (tmp_path / "pytest.ini").write_text(SETTINGS)
+    (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
+    (tmp_path / "test_some.py").write_text(TESTS)
+    (tmp_path / "attacks").mkdir()
+    (tmp_path / "attacks" / "test_wall.py").write_text("n = []\ndef test_wall():\n    n.append(1)\n    assert n[1:]\n")
+    command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    assert done.returncode == 1, done.stderr
+    found: dict[str, set[str]] = {}
+    for line in done.stdout.partition("short test summary info")[2].splitlines():
+        outcome, _, rest = line.partition(" ")
+        if "::" in rest:
+            found.setdefault(outcome, set()).add(rest.split()[0].rpartition("::")[2])
+    assert found == {
+        "PASSED": {"test_once", "test_fixtures_outlive_a_rerun", "test_fixture", "test_once_too_slow"},
+        "FAILED": {"test_always", "test_always_too_slow", "test_hostile", "test_it", "test_marked", "test_wall"},
+    }, done.stdout
+    assert "6 failed, 4 passed, 5 rerun" in done.stdout.splitlines()[-1]
