@@ -21,6 +21,7 @@ from typing import Any, cast
 import ipykernel
 import ipykernel.ipkernel
 import ipykernel.zmqshell
+import IPython.core.completer
 import IPython.core.interactiveshell
 import IPython.utils.process
 from ipykernel.ipkernel import IPythonKernel
@@ -28,6 +29,7 @@ from ipykernel.kernelapp import IPKernelApp
 from tornado.platform.asyncio import AsyncIOLoop
 
 from . import commands, per_shell
+from .completion import Completer
 from .history import HistoryManager
 from .per_shell import Payloads, PerShell, current_shell
 from .questions import Questions
@@ -191,6 +193,8 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     IPKernelApp.patch_io(cast(Any, None))
     interactiveshell: Any = IPython.core.interactiveshell
     interactiveshell.HistoryManager = HistoryManager
+    completer: Any = IPython.core.completer
+    completer.IPCompleter = Completer
     for module in (ipykernel.zmqshell, IPython.utils.process):
         cast(Any, module).system = commands.system
 
