@@ -190,7 +190,7 @@ class Layers:
             elif name == "environment.set":  # (names that are denied are left out at the end, wherever they come from)
                 fixed = self._fixed.get(name, {})
                 self._put(name, {k: v for k, v in value.items() if k not in fixed}, where)
-            else:
+            elif name in self._fixed:
                 self._put(name, self._fixed[name], self._fixed_by)
         # Level and requirement are one bound: the weakest level that they let the sandbox have.
         both = {**self.values, **isolation}
@@ -206,6 +206,9 @@ class Layers:
         if name == "environment.set":
             fixed, refused = self._fixed.get(name, {}), self._fixed.get("environment.deny", ())
             return self._keys[name].loosens(value, fixed, refused)
+        if name == "outputs.gate" and name not in self._fixed:
+            # Without the gate nothing keeps the other keys of its table, which an older file may name alone.
+            return bool(value == "off") and any(key.startswith("outputs.") for key in self._fixed)
         return name in self._fixed and self._keys[name].loosens(value, self._fixed[name])
 
     def _put(self, name: str, value: Any, where: str) -> None:
@@ -223,6 +226,8 @@ class Layers:
         related = {name} | ({"environment.deny"} if name == "environment.set" else set())
         if name.startswith("isolation."):
             related |= {"isolation.level", "isolation.require"}
+        if name == "outputs.gate":
+            related |= {key for key in self._fixed if key.startswith("outputs.")}
         said = "; ".join(f"{k} = {self._keys[k].show(v)}" for k, v in self._fixed.items() if k in related)
         raise PolicyError(f"{where}: {name}", f"{self._keys[name].show(value)} would loosen what the administrator "
                           f"fixed ({self._fixed_by}: {said})")  # fmt: skip

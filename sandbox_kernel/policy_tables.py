@@ -174,6 +174,9 @@ class Outputs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``[outputs]``: what of a cell's output reaches the page (see outputs.md).
 
     Attributes:
+        gate: "off" passes all outputs as the stock kernel does: what cells display can act in the page of whoever
+            opens it, with that person's rights. Only for outputs that no browser draws, or for trusted notebooks. The
+            other keys of this table mean nothing then; an administrator's file with any of them forbids it.
         html: "sanitise" shows HTML without what acts; "text" shows none; "frame" shows HTML that has script in a frame
             without an origin, from which it can still look up host names and take the keyboard.
         widgets: "core" shows the widgets of ipywidgets itself, "off" none.
@@ -185,6 +188,7 @@ class Outputs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         image_size: largest picture, as it is sent.
     """
 
+    gate: Literal["on", "off"] = "on"
     html: Literal["text", "sanitise", "frame"] = "sanitise"
     widgets: Literal["off", "core"] = "core"
     comms: Literal["widgets", "any"] = "any"

@@ -89,6 +89,14 @@ def status_text(
     return "\n".join(lines) + "\n"
 
 
+def open_gate_text(origin: str) -> str:
+    """The warning of ``%sandbox`` and of the doctor where outputs pass unchecked; `origin` says who decided that."""
+    return (
+        f"WARNING: outputs are not checked (outputs.gate = off, {origin}): what a cell displays can act in the page of "
+        "whoever opens it, with that person's rights\n"
+    )
+
+
 def removed_text(removed: Mapping[str, int]) -> str:
     """The line of ``%sandbox`` about outputs: what was taken out of them, and how often."""
     counts = sorted(removed.items(), key=lambda item: (-item[1], item[0]))

@@ -222,6 +222,16 @@ def test_a_policy_with_an_error(machine: Machine) -> None:
     assert not found["ok"] and "Did you mean 'memory'?" in found["verdict"] and found["levels"]["seccomp"]["proven"]
 
 
+def test_an_open_output_gate_is_said_loudly(machine: Machine) -> None:
+    loose = machine.folder / "loose.toml"
+    loose.write_text('[outputs]\ngate = "off"\n')
+    lines = machine.run("--level", "seccomp+landlock", policy=str(loose)).stdout.splitlines()
+    said = [number for number, line in enumerate(lines) if line.startswith("WARNING: outputs are not checked")]
+    assert said == [2, len(lines) - 1], "at the head, and below the verdict"
+    assert "can act in the page" in machine.ask("--level", "seccomp+landlock", policy=str(loose))["verdict"]
+    assert "WARNING" not in machine.run("--level", "seccomp+landlock").stdout
+
+
 def test_plan_is_printed_before_it_is_tried(machine: Machine) -> None:
     text = machine.run("--level", "seccomp+landlock", "--plan").stdout
     lines = text.splitlines()

@@ -55,7 +55,7 @@ ARROWS = {
     "cli.audit": {"audit"},
     "cli.host": {"confine"},
     "cli.trials": {"errors", "confine", "session"},
-    "cli.doctor": {"errors", "launcher", "policy", "confine"},
+    "cli.doctor": {"errors", "launcher", "policy", "report", "confine"},
 }  # fmt: skip
 
 # Packages besides the standard library that a part may import. Parts that are not named here are free.

@@ -316,6 +316,8 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("code.functions_only", "true", ["true"], ["false"]),
     ("code.functions_only", "false", ["true", "false"], []),
     ("code.dunder_attributes", '"deny"', ['"deny"'], ['"allow"']),
+    ("outputs.gate", '"on"', ['"on"'], ['"off"']),
+    ("outputs.gate", '"off"', ['"on"', '"off"'], []),
     ("outputs.html", '"sanitise"', ['"sanitise"', '"text"'], ['"frame"']),
     ("outputs.widgets", '"off"', ['"off"'], ['"core"']),
     ("outputs.comms", '"any"', ['"any"', '"widgets"'], []),
@@ -372,6 +374,13 @@ class TestAdministrator:
         assert text.count(key) == 2 and str(places.etc) in text
         file = {"user": places.user, "named": places.named, "overrides": "argument"}[how]
         assert text.startswith(f"{file}: {key}")
+
+    @pytest.mark.parametrize("fixed", ['html = "frame"', 'widgets = "core"', 'comms = "any"', "mimetypes = []"])
+    def test_whoever_fixed_anything_about_outputs_has_fixed_the_gate(self, places: Places, fixed: str) -> None:
+        with pytest.raises(PolicyError, match=r"outputs.gate: off would loosen"):
+            places.resolve(etc=f"[outputs]\n{fixed}\n", named='[outputs]\ngate = "off"\n')
+        found = places.resolve(etc=f'[outputs]\n{fixed}\ngate = "off"\n', named='[outputs]\nhtml = "text"\n')
+        assert found.policy.outputs.gate == "off", "unless that was the administrator's own decision"
 
     def test_denied_names_cannot_be_set(self, places: Places) -> None:
         with pytest.raises(PolicyError, match=r"environment.set.*environment.deny"):
@@ -515,6 +524,10 @@ class TestPresets:
         wanted = {key for key in KEYS if not key.startswith(optional)} - {"files.read", "files.keep", "audit.file"}
         assert wanted <= said
         assert ("code" in tables) is (name in ("classroom", "strict")), "guard rails are off unless they are asked for"
+
+    @pytest.mark.parametrize("name", presets())
+    def test_none_opens_the_output_gate(self, name: str) -> None:
+        assert Policy.load(name).outputs.gate == "on"
 
     def test_standard_is_the_default(self) -> None:
         assert Policy.load("standard") == Policy()

@@ -16,7 +16,7 @@ import msgspec
 
 from ..code_rules import CodeGate
 from ..errors import CellError, FrameRefused, SandboxError, WorkerLost
-from ..outputs.gate import Gate
+from ..outputs.open_gate import make_gate
 from ..outputs.settings import Settings
 from ..policy import Policy, Resolved
 from ..session.denial_text import PlanFacts, explanation
@@ -68,7 +68,7 @@ class AsyncSandbox(Calls):
         asked = [policy] if level is None else [policy, {"isolation": {"level": level}}]
         self.resolved: Resolved = Policy.resolve(os.environ, overrides=asked, workspace=workspace)
         self._workspace, self._timeout = workspace, timeout
-        self._recorder = Recorder(Gate(Settings(**msgspec.structs.asdict(self.resolved.policy.outputs))))
+        self._recorder = Recorder(make_gate(Settings(**msgspec.structs.asdict(self.resolved.policy.outputs))))
         self._code_gate = CodeGate(self.resolved.policy.code)
         self._denials = Denials()
         self._session: Session | None = None

@@ -9,7 +9,6 @@ from typing import Any
 from ..channel.schema import InputRequest, Publish
 from ..errors import SandboxError
 from ..outputs.gate import Gate
-from ..outputs.text import clean_text
 from .execution import Execution, Result
 
 _PARTIAL_S = 0.02
@@ -120,7 +119,7 @@ class Recorder:
             self._timer.cancel()
             self._timer = None
         if self._held and self._execution is not None:
-            text, self._held = clean_text("".join(self._held)), []
+            text, self._held = self.gate.text("".join(self._held)), []
             self._begin_anew()
             logs = self._execution.logs
             (logs.stdout if self._held_name == "stdout" else logs.stderr).append(text)

@@ -15,6 +15,7 @@ import msgspec
 from .. import launcher
 from ..errors import PolicyError, SandboxError
 from ..policy import LEVELS, Policy, Resolved
+from ..report import open_gate_text
 from .policy import resolved
 from .stop import Stop
 
@@ -116,6 +117,8 @@ class _Report:
         origins = self._policy.origins
         self._say(f"policy: level = {isolation.level} ({origins['isolation.level']}), "
                   f"require = {isolation.require} ({origins['isolation.require']})")  # fmt: skip
+        if self._policy.policy.outputs.gate == "off":
+            self._say(self._warning())
         self._say("", "This machine")
         self._say(*(f"  {'ok' if f.ok else 'NO'}  {f.name}: {f.tried} -> {f.saw}" for f in self._facts))
         for level in dict.fromkeys([self._asked, *(() if self._named else OTHERS)]):
@@ -135,7 +138,11 @@ class _Report:
             return f"No cell would be run: {trial.problem}"
         chosen = f'The level "{self._asked}" takes "{trial.level}"' if self._asked == "auto" else f'"{trial.level}"'
         weak = "" if trial.level in ("full", "seccomp+landlock") else " It is no sandbox against hostile code."
-        return f"Cells would be run. {chosen}, proven by {len(trial.proofs)} checks.{weak}"
+        warning = f"\n{self._warning()}" if self._policy.policy.outputs.gate == "off" else ""
+        return f"Cells would be run. {chosen}, proven by {len(trial.proofs)} checks.{weak}{warning}"
+
+    def _warning(self) -> str:
+        return open_gate_text(self._policy.origins["outputs.gate"]).rstrip()
 
     def plain(self) -> dict[str, Any]:
         """For JSON."""

@@ -215,6 +215,7 @@ KEYS_ONLY = {
     "recovery.checkpoints": "`off`",
     "worker.startup": "`none`",
     "code.dunder_attributes": "`deny`",
+    "outputs.gate": "`on`",
     "outputs.html": "`text`, then `sanitise`",
     "outputs.widgets": "`off`",
     "outputs.comms": "`widgets`",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import NoCheckpoint, SandboxError, size_text
 from ..policy import BUILT_IN, Resolved
-from ..report import removed_text, status_text
+from ..report import open_gate_text, removed_text, status_text
 from ..session.session import Session
 from .transcript import Transcript
 
@@ -92,6 +92,8 @@ class Commands:
         rows = [(key, value if origin == BUILT_IN else f"{value}  ({origin})") for key, value, origin in found]
         text = status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
         started = "".join(f"Start-up file {line}\n" for line in self._started)
+        if self._resolved.policy.outputs.gate == "off":
+            return open_gate_text(self._resolved.origins["outputs.gate"]) + text + started
         return text + started + removed_text(self._removed)
 
     def _output(self, words: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from zmq.eventloop.zmqstream import ZMQStream
 from ..channel.schema import InputRequest
 from ..code_rules import CodeGate
 from ..errors import SandboxError
-from ..outputs.gate import Gate
+from ..outputs.open_gate import make_gate
 from ..outputs.settings import Settings
 from ..policy import Resolved
 from ..session.denials import Denials
@@ -63,7 +63,7 @@ class SandboxedKernel(ControlKernel, DebugRequests):
         self, zygote: Zygote | SandboxError, resolved: Resolved, denials: Denials, plans: Sequence[Plan]
     ) -> None:
         """Take the sandbox that was forked before this object existed."""
-        self.gate = Gate(Settings(**msgspec.structs.asdict(resolved.policy.outputs)))
+        self.gate = make_gate(Settings(**msgspec.structs.asdict(resolved.policy.outputs)))
         self.publisher = Publisher(
             self._publish, queued=lambda: self.iopub_socket.backlog, ask=self._ask, lost=self._lost,
             gate=self.gate,

@@ -15,7 +15,7 @@ from typing import Any
 from ..channel.schema import InputRequest, Publish
 from ..errors import SandboxError
 from ..outputs.gate import Gate
-from ..outputs.text import clean_text, split_unfinished
+from ..outputs.text import split_unfinished
 
 MERGE_S = 0.01
 PARTIAL_S = 0.02
@@ -143,7 +143,7 @@ class Publisher:
             self._unfinished[self._text_key] = rest
             while len(self._unfinished) > _UNFINISHED:
                 self._unfinished.popitem(last=False)
-        text = clean_text(text)
+        text = self.gate.text(text)
         if not text:
             return
         self._sent_at = asyncio.get_running_loop().time()

@@ -19,7 +19,7 @@ from .text import clean_text
 from .widget_table import PROTOCOL
 from .widgets import CONTROL, TARGET, Widgets
 
-_COMM_TEXT_BYTES = 1000
+COMM_TEXT_BYTES = 1000
 _COUNT = 2**31
 _DISPLAY_ID = 200
 _TARGET = re.compile(r"[\w.:/@-]{1,200}")
@@ -79,7 +79,7 @@ class Gate:
         if msg_type == "clear_output":
             return Passed({"wait": bool(content.get("wait", False))}, {}, [])
         if msg_type == "error":
-            return Passed(_error(content), {}, [])
+            return Passed(self._error(content), {}, [])
         raise ProtocolError(f"{msg_type!r} is not a message that a worker may send")
 
     def _display(self, msg_type: str, content: dict[str, Any]) -> dict[str, Any]:
@@ -114,9 +114,9 @@ class Gate:
                 text = "".join(text) if isinstance(text, list) and all(isinstance(t, str) for t in text) else text
                 if name not in ("stdout", "stderr") or not isinstance(text, str):
                     return None
-                return {"output_type": kind, "name": name, "text": clean_text(text)}
+                return {"output_type": kind, "name": name, "text": self.text(text)}
             if kind == "error":
-                return {"output_type": kind, **_error(output)}
+                return {"output_type": kind, **self._error(output)}
             if kind in ("display_data", "execute_result"):
                 data, metadata = self.bundle(_mapping(output, "data"), _mapping(output, "metadata"))
                 count = output.get("execution_count")
@@ -142,12 +142,12 @@ class Gate:
     def _comm(
         self, msg_type: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]
     ) -> Passed | None:
-        comm_id, said = _text(content, "comm_id", _COMM_TEXT_BYTES), content.get("data")
+        comm_id, said = text_of(content, "comm_id", COMM_TEXT_BYTES), content.get("data")
         # A widget's data is an object; on a comm of their own libraries and people send any value.
         data = said if isinstance(said, dict) else {}
         said = {} if said is None else said
         if msg_type == "comm_open":
-            target = _text(content, "target_name", _COMM_TEXT_BYTES)
+            target = text_of(content, "target_name", COMM_TEXT_BYTES)
             if target == TARGET:
                 found = self._widgets.open(comm_id, data, buffers, self.removed)
                 if found is None:
@@ -191,7 +191,7 @@ class Gate:
         """
         out = dict(reply)
         found = reply.get("payload", [])
-        out["payload"], shown = replies.payloads(found, code, self.removed, document=document)
+        out["payload"], shown = self._payloads(found, code, document=document)
         expressions = {}
         for name, value in reply.get("user_expressions", {}).items():
             if value.get("status") == "ok":
@@ -199,26 +199,39 @@ class Gate:
                 expressions[name] = {"status": "ok", "data": data, "metadata": metadata}
             else:
                 lines = value.get("traceback")
-                lines = [clean_text(line) for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
-                expressions[name] = {"status": "error", "ename": clean_text(str(value.get("ename"))),
-                                     "evalue": clean_text(str(value.get("evalue"))), "traceback": lines}  # fmt: skip
+                lines = [self.text(line) for line in lines if isinstance(line, str)] if isinstance(lines, list) else []
+                expressions[name] = {"status": "error", "ename": self.text(str(value.get("ename"))),
+                                     "evalue": self.text(str(value.get("evalue"))), "traceback": lines}  # fmt: skip
         out["user_expressions"] = expressions
         if out.get("status") == "error":
-            out.update(_error(out))
+            out.update(self._error(out))
         return out, shown
+
+    def _payloads(
+        self, found: list[dict[str, Any]], code: str, *, document: bool
+    ) -> tuple[list[dict[str, Any]], str]:  # fmt: skip
+        return replies.payloads(found, code, self.removed, document=document)
+
+    def _error(self, content: dict[str, Any]) -> dict[str, Any]:
+        lines = [self.text(line) for line in _lines(content)]
+        return {"ename": self.text(text_of(content, "ename")), "evalue": self.text(text_of(content, "evalue")),
+                "traceback": lines}  # fmt: skip
+
+    @staticmethod
+    def text(text: str) -> str:
+        """Plain text as it may reach a terminal or a page."""
+        return clean_text(text)
 
     @staticmethod
     def is_complete_reply(reply: dict[str, Any]) -> dict[str, Any]:
         """The content of an ``is_complete_reply``: clients write its indent into the next line."""
         return {k: v for k, v in reply.items() if k != "indent" or (v.isspace() or not v)}
 
-    @staticmethod
-    def inspect_reply(reply: dict[str, Any]) -> dict[str, Any]:
+    def inspect_reply(self, reply: dict[str, Any]) -> dict[str, Any]:
         """The content of an ``inspect_reply``."""
         return replies.inspect_reply(reply)
 
-    @staticmethod
-    def complete_reply(reply: dict[str, Any]) -> dict[str, Any]:
+    def complete_reply(self, reply: dict[str, Any]) -> dict[str, Any]:
         """The content of a ``complete_reply``."""
         return replies.complete_reply(reply)
 
@@ -233,12 +246,6 @@ def gate(
     """
     passed = Gate(settings).message(msg_type, content, None, buffers)
     return None if passed is None else passed.content
-
-
-def _error(content: dict[str, Any]) -> dict[str, Any]:
-    lines = [clean_text(line) for line in _lines(content)]
-    return {"ename": clean_text(_text(content, "ename")), "evalue": clean_text(_text(content, "evalue")),
-            "traceback": lines}  # fmt: skip
 
 
 def _plain(value: Any) -> Any:
@@ -261,7 +268,12 @@ def _mapping(content: dict[str, Any], name: str) -> dict[str, Any]:
     return value
 
 
-def _text(content: dict[str, Any], name: str, limit: int = 10_000_000) -> str:
+def text_of(content: dict[str, Any], name: str, limit: int = 10_000_000) -> str:
+    """A field that must be a text.
+
+    Raises:
+        ProtocolError: it is none, or longer than `limit` characters.
+    """
     value = content.get(name)
     if not isinstance(value, str) or len(value) > limit:
         raise ProtocolError(f"{name} must be a string of at most {limit} characters")

@@ -24,6 +24,7 @@ class Settings:
     """The ``[outputs]`` table of the policy, as the gate needs it. Sizes in bytes.
 
     Attributes:
+        gate: "on"; "off": outputs pass as the stock kernel passes them, and the other settings have no meaning.
         html: "sanitise": script never reaches the page; "frame": HTML with script is shown in a sandboxed frame;
             "text": HTML is not shown, only the text beside it.
         widgets: "core": the models of ipywidgets itself; "off": none.
@@ -33,6 +34,7 @@ class Settings:
         image_size: of one picture, encoded.
     """
 
+    gate: Literal["on", "off"] = "on"
     html: Literal["sanitise", "frame", "text"] = "sanitise"
     widgets: Literal["core", "off"] = "core"
     comms: Literal["any", "widgets"] = "any"

@@ -70,19 +70,19 @@ def test_user_expressions_are_bundles() -> None:
 
 def test_help_is_plain_text() -> None:
     said = {"status": "ok", "found": True, "data": {"text/html": SCRIPT, "text/plain": SCRIPT}, "metadata": {"x": 1}}
-    assert Gate.inspect_reply(said) == {"status": "ok", "found": True, "data": {"text/plain": SCRIPT}, "metadata": {}}
-    assert Gate.inspect_reply({**said, "data": {"text/html": SCRIPT}})["found"] is False
+    assert Gate().inspect_reply(said) == {"status": "ok", "found": True, "data": {"text/plain": SCRIPT}, "metadata": {}}
+    assert Gate().inspect_reply({**said, "data": {"text/html": SCRIPT}})["found"] is False
 
 
 def test_completions_are_short_texts() -> None:
     kinds = [{"text": "a", "type": SCRIPT, "start": 0, "end": 1, "x": 1}, {"text": 7}, 3, {"text": "b", "start": "0"}]
     said = {"status": "ok", "matches": ["a", "\x1b]0;t\x07b", "c" * 1000], "cursor_start": 0, "cursor_end": 1,
             "metadata": {"_jupyter_types_experimental": kinds, "x": 1}}  # fmt: skip
-    found = Gate.complete_reply(said)
+    found = Gate().complete_reply(said)
     assert found["matches"] == ["a", "b"]
     assert found["metadata"] == {"_jupyter_types_experimental": [
         {"text": "a", "start": 0, "end": 1, "type": "<unknown>"}, {"text": "b"}]}  # fmt: skip
-    assert Gate.complete_reply({**said, "matches": ["x"] * 5000, "metadata": {}})["metadata"] == {}
+    assert Gate().complete_reply({**said, "matches": ["x"] * 5000, "metadata": {}})["metadata"] == {}
 
 
 def test_an_indent_is_space() -> None:
