@@ -161,7 +161,9 @@ class Checkpoints:
         worker = self._supervisor.worker
         if not self._wanted or worker is None or not self._supervisor.ready:
             return
-        self._pid, self._dirty = host_pid(worker.pidfd), True
+        if self._pid < 0:
+            self._pid = host_pid(worker.pidfd)
+        self._dirty = True
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None

@@ -19,13 +19,6 @@ from .sink import Sink
 from .supervisor import Supervisor
 
 
-class Pending:
-    """A request that the worker has and has not answered."""
-
-    def __init__(self, op: str, future: asyncio.Future[dict[str, Any]], shell: str = "") -> None:
-        self.op, self.future, self.shell = op, future, shell
-
-
 class Run:
     """A cell, or another request on a subshell.
 

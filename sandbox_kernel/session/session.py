@@ -7,7 +7,6 @@ Runs on one asyncio loop and is not safe from other threads. It knows nothing of
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,23 +14,23 @@ from ..channel import schema
 from ..channel.framing import FrameTooLarge
 from ..confine.launch import ZygoteLink as Zygote
 from ..confine.plan import Plan
-from ..errors import LimitReached, ProtocolError, RequestTooLarge, SandboxError, WorkerLost
+from ..errors import LimitReached, RequestTooLarge, SandboxError
 from ..policy import Policy
 from .checkpoints import Checkpoints
 from .debugging import Debugging
 from .exchange import Exchange
 from .files import FileGate
-from .limits import short_error, short_reply
+from .incoming import Incoming
+from .interrupts import Interrupts
 from .link import WorkerLink
-from .run import Pending, Run, Runs
+from .requests import STARTUP, Requests
+from .run import Run, Runs
 from .sink import Sink
 from .supervisor import Interrupted, Supervisor, quiet
 from .watchdog import Watchdog
 
 __all__ = ["Interrupted", "Plan", "Session", "Sink", "Zygote"]
 
-_REMEMBERED, _STARTUP = 1000, "startup"
-_REPEATS = 10  # of one reply: what an exception in the worker, between sending and noting it, may cause
 # Requests that limits hold for, one at a time: they run code of the cells, or the worker may say that they do.
 CELLS = frozenset({"execute", *schema.VALUE_OPS})
 _STIRRING = CELLS | {"comm"}  # what may change the variables
@@ -49,7 +48,8 @@ class Session:
 
     Attributes:
         execution_count: the number that the next cell will have.
-        turn: grows by one with each cell; says which one somebody wants to interrupt.
+        requests: those that the worker has.
+        interrupts: how far those have come that were asked for.
         watchdog: what the sandbox uses.
         files: takes new files out of the private layer.
         output, clock: of the main shell's cells: what is shown, and their time.
@@ -64,6 +64,7 @@ class Session:
             zygote, on_message=self.debugging.before(self._message), on_raw=self._raw, on_lost=self._lost,
             pressed=self._pressed, on_zygote=self._watch,
         )  # fmt: skip
+        self.requests = Requests()
         self.checkpoints = Checkpoints(
             policy.recovery.checkpoints == "on", policy.limits.memory, self.supervisor,
             ask=lambda number, fds: self.request("checkpoint", f"checkpoint-{number}", {}, fds=fds),
@@ -76,17 +77,14 @@ class Session:
         self._introduced: object = self  # the worker that knows of the subshells
         self.exchange = Exchange(policy.limits.frame, self.clock, self.supervisor)
         self._workspace, self._sink, self.files = workspace, sink, FileGate()
+        self.interrupts = Interrupts(self._runs, self.requests, self.supervisor, policy.limits.interrupt_grace)
+        self._incoming = Incoming(self._runs, self.requests, self.supervisor, self.exchange, sink)
         self._untold: SandboxError | None = None  # a loss that no cell was there to report
-        self._pending: dict[str, Pending] = {}
-        self._finished: OrderedDict[str, int] = OrderedDict()
-        self._last_executed = ""
-        self.turn = self._interrupts = 0
-        self._escalation: asyncio.TimerHandle | None = None
         self._closing = False
 
     def run_first(self, files: Sequence[tuple[str, str]]) -> None:
         """Let each worker run these files (path and text) before its first cell; for before `start`."""
-        self.supervisor.first_request = {"op": _STARTUP, "id": _STARTUP, "files": list(files)} if files else None
+        self.supervisor.first_request = {"op": STARTUP, "id": STARTUP, "files": list(files)} if files else None
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to serve on this loop; returns at once."""
@@ -102,11 +100,12 @@ class Session:
     @property
     def executing(self) -> bool:
         """Whether a cell runs on the main shell."""
-        return bool(self._executing)
+        return bool(self._runs.main.id)
 
     @property
-    def _executing(self) -> str:
-        return self._runs.main.id
+    def turn(self) -> int:
+        """Grows by one with each cell; says which one somebody wants to interrupt."""
+        return self.interrupts.turn
 
     def set_subshells(self, names: Sequence[str]) -> None:
         """From now on the worker, and each that comes after it, has these subshells."""
@@ -145,11 +144,12 @@ class Session:
         """
         cell, main = op in CELLS, op in CELLS and not shell
         if main:
-            self.turn, self._interrupts, self._last_executed = self.turn + 1, 0, request_id
+            self._incoming.last_executed = request_id
+            self.interrupts.begin()
             self.exchange.begin(request_id)
         if cell:
             await self.checkpoints.hurry()
-        if main and self._interrupts:
+        if main and self.interrupts.count:
             raise Interrupted("The cell was interrupted before it began.")
         if op in _STIRRING:
             self.checkpoints.began()
@@ -157,8 +157,7 @@ class Session:
         try:
             worker = await self.supervisor.get_worker(stoppable=main)
             self._introduce(worker)
-            future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
-            self._pending[request_id] = Pending(op, future, shell)
+            replied = self.requests.open(self._loop, request_id, op, shell)
             if op == "execute" and main:
                 self.supervisor.counting = bool(fields.get("content", {}).get("store_history", True))
                 self._tell_loss(request_id, fields)
@@ -171,33 +170,36 @@ class Session:
                 run.start_clock(self._loop, time_s)
             if cell:
                 self.watchdog.cell_began(request_id)
-            content = await future
-            limit = run.limit if run is not None else None
-            limit = limit or (self.watchdog.last_look() if cell else None)
-            if limit is not None and run is not None and not run.ended_before(content):
-                raise limit
-            return content
+            return self._judged(run, await replied, cell=cell)
         except SandboxError as error:
             if main and error.state in ("lost", "restored"):
                 self._untold = None  # this error tells it
             raise
         finally:
-            self._pending.pop(request_id, None)
-            self._finished[request_id] = 0
-            while len(self._finished) > _REMEMBERED:
-                self._finished.popitem(last=False)
-            if run is not None and run.id == request_id:
-                self._runs.end(run)
-                self.supervisor.counting = self.supervisor.counting and not main
-            if main:
-                self.exchange.end()
-            if cell:
-                self.watchdog.cell_ended(request_id)
-            if main or not self._busy:
-                self._interrupts = 0
-                self._disarm()
-            if op in _STIRRING and not any(p.op in _STIRRING for p in self._pending.values()):
-                self.checkpoints.changed()
+            self._ended(op, request_id, run, main=main)
+
+    def _judged(self, run: Run | None, content: dict[str, Any], *, cell: bool) -> dict[str, Any]:
+        """A reply's content, unless the cell ended because of a limit."""
+        limit = run.limit if run is not None else None
+        limit = limit or (self.watchdog.last_look() if cell else None)
+        if limit is not None and run is not None and not run.ended_before(content):
+            raise limit
+        return content
+
+    def _ended(self, op: str, request_id: str, run: Run | None, *, main: bool) -> None:
+        """A request has its answer, whatever it is."""
+        self.requests.close(request_id)
+        if run is not None and run.id == request_id:
+            self._runs.end(run)
+            self.supervisor.counting = self.supervisor.counting and not main
+        if main:
+            self.exchange.end()
+        if op in CELLS:
+            self.watchdog.cell_ended(request_id)
+        if main or not self.interrupts.busy:
+            self.interrupts.end()
+        if op in _STIRRING and not self.requests.any_of(_STIRRING):
+            self.checkpoints.changed()
 
     def answer(self, serial: int, value: str) -> None:
         """Send the person's answer to question `serial`."""
@@ -219,36 +221,7 @@ class Session:
         widget, which run code of the cells, too. Subshells are spared (JEP 91), unless nothing runs on the main shell
         and it is the second interrupt.
         """
-        if not self._busy or turn not in (None, self.turn):
-            return
-        self._interrupts += 1
-        if self._executing or not all(pending.shell for pending in self._pending.values()):
-            self.output.hurry()
-            self.supervisor.interrupt()
-        elif self._interrupts >= 2:
-            for run in self._runs.beside.values():
-                run.output.hurry()
-                self._runs.interrupt(run)
-        if self._interrupts >= 2 and self._escalation is None and self.supervisor.ready:
-            self._escalation = self._loop.call_later(self.policy.limits.interrupt_grace, self._escalate)
-
-    @property
-    def _busy(self) -> bool:
-        return bool(self._executing or self._pending) and not self._closing
-
-    def _escalate(self) -> None:
-        self._escalation = None
-        if self._busy:
-            grace = self.policy.limits.interrupt_grace
-            self._runs.culprit = self._runs.main if self._executing else None
-            self.supervisor.kill(
-                WorkerLost(f"the cell went on for {grace:g} s after a second interrupt, so it was ended")
-            )
-
-    def _disarm(self) -> None:
-        if self._escalation is not None:
-            self._escalation.cancel()
-            self._escalation = None
+        self.interrupts.press(turn)
 
     # ------------------------------------------------------------ limits
 
@@ -274,81 +247,21 @@ class Session:
             self._sink.stream(request_id, "stderr", f"{self._untold.explain()}\n")
             self._untold = None
 
-    def _pressed(self) -> bool:
-        # A worker that goes beyond its pace is made to wait. Between cells, while somebody waits for a reply, it may
-        # not: the reply stands behind what it writes. (For that of a comm message nobody waits.)
-        cells = self._runs.cells()
-        paced = bool(cells) or all(pending.op == "comm" for pending in self._pending.values())
-        return self._sink.pressed() or (paced and any(run.output.must_wait() for run in cells or [self._runs.main]))
+    # ------------------------------------------------------------ the end
 
-    # ------------------------------------------------------------ news from the worker
+    # What the worker's channel brings; the objects that take it are made after the supervisor, which they need.
+
+    def _pressed(self) -> bool:
+        return self._incoming.pressed()
 
     def _raw(self, name: str, text: str) -> None:
-        self._text(self._runs.charged(self._executing).id or self._last_executed, name, text, len(text))
+        self._incoming.raw(name, text)
 
     def _message(self, message: schema.Message, buffers: list[memoryview], size: int) -> None:
-        if isinstance(message, schema.Stream):
-            self._text(message.parent, message.name, message.text, size)
-        elif isinstance(message, schema.Publish):
-            self._publish(message, buffers, size)
-        elif isinstance(message, schema.Reply):
-            self._reply(message, size)
-        elif isinstance(message, schema.InputRequest) and message.parent in self._pending:
-            # (For a cell that is over there is nobody to ask.)
-            self._runs.charged(message.parent).output.charge(size)
-            self._sink.ask(message)
-        elif isinstance(message, (schema.Room, schema.Value, schema.HostCall)):
-            self.output.charge(0 if isinstance(message, schema.Value) else size)
-            self.exchange.receive(message, buffers)
-
-    def _text(self, parent: str, name: str, text: str, size: int) -> None:
-        run = self._runs.charged(parent)
-        run.output.text(parent, name, text, size)
-        self._judge_output(run)
-
-    def _judge_output(self, run: Run) -> None:
-        error = run.output.excess() if run.id and run.limit is None else None
-        if error is not None:
-            self._runs.over(error, (run.id,), gently=True)
-
-    def _publish(self, message: schema.Publish, buffers: list[memoryview], size: int) -> None:
-        copies = [bytes(b) for b in buffers]
-        run = self._runs.charged(message.parent)
-        if message.msg_type != "error" or message.parent != run.id or run.error_shown is not None:
-            run.output.message(message, copies, size)
-            self._judge_output(run)
-            return
-        # The cell's last word.
-        if run.limit is not None:
-            return  # the KeyboardInterrupt that the limit caused; the limit's own error is told instead
-        run.output.release()
-        if size > run.output.room():
-            message.content = short_error(message.content)
-        run.error_shown = (message.content.get("ename"), message.content.get("evalue"))
-        self._sink.publish(message, copies)
-
-    def _reply(self, message: schema.Reply, size: int) -> None:
-        pending = self._pending.get(message.id)
-        if pending is None or pending.future.done():
-            known = pending is not None or message.id == _STARTUP
-            repeats = self._finished.get(message.id, 0 if known else _REPEATS)
-            if repeats < _REPEATS:
-                self._finished[message.id] = repeats + 1
-                return  # sent twice: an exception hit the worker between sending and noting it
-            raise ProtocolError("a reply to a request that was never made, or that was answered long ago")
-        content = schema.check_reply(pending.op, message.content)
-        self.supervisor.counted(pending.op, message.execution_count)
-        if pending.op in ("execute", "call") and self.supervisor.worker is not None:
-            self.supervisor.worker.drain_pipes()
-        if pending.op == "execute":
-            output = self._runs.charged(message.id).output
-            content = short_reply(content, size, output.room(), output.rule)
-            output.release()
-        self._sink.flush()
-        pending.future.set_result(content)
+        self._incoming.message(message, buffers, size)
 
     def _lost(self, error: SandboxError) -> None:
-        self._disarm()
+        self.interrupts.disarm()
         for run in self._runs.running():
             run.disarm()
             if run.cell:
@@ -364,19 +277,13 @@ class Session:
         else:
             self.watchdog.close()
         told = self._runs.lost(error)
-        cell = self._pending.get(self._executing)
+        cell = self.requests.pending.get(self._runs.main.id)
         hears = cell is not None and not cell.future.done()  # else it has replied, or was not sent yet
-        if not hears and self._last_executed and self.supervisor.failed is None:
+        if not hears and self._incoming.last_executed and self.supervisor.failed is None:
             self._untold = told("")
-        self._finished.pop(_STARTUP, None)
-        waiting, self._pending = self._pending, {}
-        for request_id, pending in waiting.items():
-            if not pending.future.done():
-                pending.future.set_exception(told(request_id))
+        self.requests.lose(told)
         if not self._closing:
             self._sink.lost(told(""))
-
-    # ------------------------------------------------------------ the end
 
     def forget_loss(self) -> None:
         """The worker was lost on purpose: the next cell need not begin with the news."""
@@ -385,12 +292,12 @@ class Session:
     async def shutdown(self, restart: bool, grace_s: float) -> None:
         """End the worker: softly while it is idle (its exit handlers run), at once when it is busy."""
         self._closing = True
+        self.interrupts.close()
         await self.checkpoints.close(grace_s)
         worker = self.supervisor.worker
-        if worker is not None and self.supervisor.ready and not self._pending:
-            future: asyncio.Future[dict[str, Any]] = self._loop.create_future()
+        if worker is not None and self.supervisor.ready and not self.requests.pending:
+            future = self.requests.open(self._loop, "shutdown", "shutdown")
             future.add_done_callback(quiet)
-            self._pending["shutdown"] = Pending("shutdown", future)
             worker.send({"op": "shutdown", "id": "shutdown", "restart": restart})
             await asyncio.wait([future], timeout=grace_s)
             worker.drain_pipes()

@@ -18,7 +18,6 @@ from sandbox_kernel.channel.schema import InputRequest, Publish
 from sandbox_kernel.errors import MemoryLimit, OutputLimit, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
 from sandbox_kernel.policy import Limits, Policy, Recovery
 from sandbox_kernel.session import supervisor
-from sandbox_kernel.session.run import Pending
 from sandbox_kernel.session.session import Interrupted, Session
 
 ERROR = {"status": "error", "ename": "KeyboardInterrupt", "evalue": "", "traceback": []}
@@ -337,9 +336,9 @@ def test_an_interrupt_while_a_copy_is_made_ends_the_cell_behind_it(run: Run) -> 
         made, loop = asyncio.Event(), asyncio.get_running_loop()
 
         async def hurry() -> None:
-            s.session._pending["checkpoint-1"] = Pending("checkpoint", loop.create_future())
+            s.session.requests.open(loop, "checkpoint-1", "checkpoint")
             await made.wait()
-            del s.session._pending["checkpoint-1"]
+            s.session.requests.close("checkpoint-1")
 
         s.session.checkpoints.hurry = hurry  # type: ignore[method-assign]
         task = asyncio.ensure_future(s.session.request("execute", "a", {"content": {}}))
