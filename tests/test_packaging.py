@@ -28,6 +28,7 @@ ARROWS = {
     "errors": set(),
     "quantities": set(),
     "launcher": {"errors"},
+    "telemetry": set(),
     "policy_values": {"errors", "launcher", "quantities"},
     "policy_layers": {"errors", "launcher", "policy_values"},
     "policy_tables": {"policy_values", "quantities"},
@@ -43,10 +44,10 @@ ARROWS = {
     "session": {"errors", "launcher", "policy", "report", "confine", "channel", "frames"},
     # What a freshly started interpreter runs: it confines itself, and forks the worker's code.
     "fresh": {"confine", "worker"},
-    "api": {"errors", "policy", "report", "session", "outputs", "channel", "frames", "code_rules"},
+    "api": {"errors", "policy", "report", "session", "outputs", "channel", "frames", "code_rules", "telemetry"},
     "client": {"errors", "frames"},
     "kernel": {"errors", "audit", "launcher", "policy", "report", "session", "outputs", "channel", "frames",
-               "code_rules"},
+               "code_rules", "telemetry"},
     # The one place where both sides meet: it forks the worker's code into the sandbox.
     "kernel.launch": {"errors", "policy", "report", "confine", "worker", "session"},
     "audit": {"errors"},
@@ -63,6 +64,7 @@ FOREIGN = {
     "errors": set(),
     "quantities": set(),
     "launcher": set(),
+    "telemetry": set(),
     "policy_values": {"msgspec"},
     "policy_layers": set(),
     "policy": {"msgspec"},

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from .. import telemetry
 from ..code_rules import CodeGate
 from ..errors import CellError, FrameRefused, SandboxError, WorkerLost
 from ..outputs.open_gate import make_gate
@@ -115,6 +116,7 @@ class AsyncSandbox(Calls):
             session.start(loop)
             self._session = session
             await session.supervisor.get_worker(stoppable=False)
+            telemetry.tell(session.supervisor.level, os.environ)
         except BaseException:
             await self._end()
             raise

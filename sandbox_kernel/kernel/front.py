@@ -19,6 +19,7 @@ from ipykernel.ipkernel import IPythonKernel
 from IPython.core import release
 from zmq.eventloop.zmqstream import ZMQStream
 
+from .. import telemetry
 from ..channel.schema import InputRequest
 from ..code_rules import CodeGate
 from ..errors import SandboxError
@@ -98,6 +99,7 @@ class SandboxedKernel(ControlKernel, DebugRequests):
         self._stdin_stream = ZMQStream(self.stdin_socket, self.io_loop)
         self._stdin_stream.on_recv(self.questions.answered, copy=False)
         self.serve_shells(loop, self.resolved.policy.limits.processes)
+        telemetry.watch(loop, self.sandbox.supervisor, os.environ)
 
     def _ask(self, message: InputRequest) -> None:
         self.publisher.flush()
