@@ -15,6 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import struct
+import threading
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 
@@ -83,7 +84,16 @@ def _preamble(
     return code
 
 
+_importing = threading.Lock()
+
+
 def _pyseccomp(level: str) -> ModuleType:
+    """pyseccomp, whole: what a thread is importing is in ``sys.modules`` before it can be used."""
+    with _importing:
+        return _import_pyseccomp(level)
+
+
+def _import_pyseccomp(level: str) -> ModuleType:
     """pyseccomp, imported without ``find_library``, which starts compilers and linkers (up to 0.1 s)."""
     import ctypes
     import ctypes.util

@@ -684,3 +684,15 @@ def test_ordinary_work(tmp_path: Path, name: str, level: str, abi: int) -> None:
     )
     assert outcome.succeeded, outcome
     assert outcome.value[0] == 0, outcome.value[1]
+
+
+def test_threads_that_start_sandboxes_at_once_all_get_the_whole_library() -> None:
+    code = (
+        "import sys, threading\nfrom sandbox_kernel.confine.seccomp import _pyseccomp\nbegin = threading.Barrier(8)\n"
+        "got = []\nsys.setswitchinterval(1e-5)\ndef use():\n    begin.wait()\n"
+        "    got.append(_pyseccomp('full').system_arch())\n"
+        "threads = [threading.Thread(target=use) for _ in range(8)]\n[t.start() for t in threads]\n"
+        "[t.join() for t in threads]\nassert len(got) == 8"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50)
+    assert done.returncode == 0, done.stderr
