@@ -152,9 +152,9 @@ class TestHelp:
         text = capsys.readouterr().out
         assert "examples:" in text
         assert "{" not in text
-        assert [word for word in ("install", "run") if f"\n    {word} " not in text] == []
+        assert [word for word in ("install", "run", "grade") if f"\n    {word} " not in text] == []
 
-    @pytest.mark.parametrize("command", ["install", "run"])
+    @pytest.mark.parametrize("command", ["install", "run", "grade"])
     def test_each_command_shows_examples(self, command: str, capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit):
             main([command, "--help"])

@@ -45,6 +45,8 @@ ARROWS = {
     # What a freshly started interpreter runs: it confines itself, and forks the worker's code.
     "fresh": {"confine", "worker"},
     "api": {"errors", "policy", "report", "session", "outputs", "channel", "frames", "code_rules", "telemetry"},
+    "grading": {"errors", "api", "code_rules", "session"},
+    "jobs": set(),  # (the work is named by whoever wants it done)
     "client": {"errors", "frames"},
     "kernel": {"errors", "audit", "launcher", "policy", "report", "session", "outputs", "channel", "frames",
                "code_rules", "telemetry"},
@@ -54,6 +56,7 @@ ARROWS = {
     "cli": {"errors", "launcher", "policy", "policy_layers", "report"},
     "cli.check": {"errors", "policy", "policy_layers", "code_rules", "verify"},
     "cli.audit": {"audit"},
+    "cli.grade": {"", "errors", "policy", "policy_layers", "grading", "jobs"},
     "cli.host": {"confine"},
     "cli.trials": {"errors", "confine", "session"},
     "cli.doctor": {"errors", "launcher", "policy", "report", "confine"},
@@ -79,6 +82,11 @@ FOREIGN = {
     "worker.debuggee": {"ipykernel", "debugpy", "pydevd", "pydevd_tracing", "_pydevd_bundle"},
     "fresh": set(),
     "session": {"msgspec", "psutil"},
+    "grading": set(),
+    "grading.table": {"rich"},
+    "grading.results": {"rich"},  # (for its types, and when a table is asked for)
+    "jobs": set(),
+    "jobs.cluster": {"distributed"},
 }
 
 SPEC_FILES = {"kernel.json", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"}
@@ -196,7 +204,7 @@ def test_wheel_holds_the_kernelspec_the_presets_and_the_licence(tmp_path: Path) 
 def test_every_base_dependency_has_a_lower_bound() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert all(">=" in line or "==" in line for line in project["dependencies"])
-    assert set(project["optional-dependencies"]) == {"data", "lab", "verify", "mcp", "test"}
+    assert set(project["optional-dependencies"]) == {"data", "lab", "verify", "mcp", "dask", "test"}
 
 
 def test_makefile_declares_every_command_as_phony() -> None:

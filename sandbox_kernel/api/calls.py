@@ -8,6 +8,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 from ..errors import ProtocolError, SandboxError
+from ..session.denial_text import denial_line
+from ..session.denials import Denials
 from ..session.exchange import Outgoing
 from ..session.session import Session
 from .tools import Modules, Tools, description
@@ -22,6 +24,7 @@ class Calls:
     _modules: Mapping[str, Mapping[str, Any]]
     _most: int
     _installed: int
+    _denials: Denials
     _stale: set[str]  # modules of one cell that a process brought back to life may still have
 
     def _turn(self) -> AbstractAsyncContextManager[Session]:
@@ -127,6 +130,10 @@ class Calls:
             await self._end_worker(junk)
             raise junk
 
+    def denied(self) -> str:
+        """What the sandbox has refused since the last cell, or since this was last asked, in words; "" for nothing."""
+        return denial_line(self._denials.take()) or ""
+
     # ------------------------------------------------------------ for one turn
 
     async def _put(self, name: str, value: Any, timeout: float | None) -> None:
@@ -139,7 +146,7 @@ class Calls:
         """Ask with a value or none; the value that came back, or None."""
         outgoing = await asyncio.to_thread(pack, value[0], self._most) if value else None
         reply = await self._ask(op, fields, timeout, outgoing)
-        error = refusal(reply)
+        error = refusal(reply, call=op == "call")
         memory = self._session.exchange.take() if self._session is not None else None
         if error is not None:
             raise error

@@ -210,6 +210,10 @@ class Sandbox:
         """The names in a folder of the sandbox with their sizes, see `AsyncSandbox.files`."""
         return self._wait(self._box.files(path, timeout=timeout))
 
+    def denied(self) -> str:
+        """What the sandbox has refused since the last cell, see `AsyncSandbox.denied`."""
+        return self._box.denied()
+
     def status(self) -> dict[str, Any]:
         """The level, what proves it, the limits, and what is used now. Sizes in bytes."""
         return self._box.status()

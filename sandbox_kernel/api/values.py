@@ -57,8 +57,13 @@ def variable(name: str) -> str:
     return name
 
 
-def refusal(reply: Mapping[str, Any]) -> Exception | None:
-    """The exception that a reply to a request about values stands for; None when there is none."""
+def refusal(reply: Mapping[str, Any], *, call: bool = False) -> Exception | None:
+    """The exception that a reply to a request about values stands for; None when there is none.
+
+    Args:
+        reply: of the worker.
+        call: the request was a call; what the function raises is a `CellError`, whatever its name.
+    """
     if reply.get("status") != "error":
         return None
     # A host that prints the exception prints it to a terminal.
@@ -67,9 +72,9 @@ def refusal(reply: Mapping[str, Any]) -> Exception | None:
         error = FrameRefused("-")
         error.message, error.args = text, (text,)
         return error
-    if name == "KeyError":
+    if name == "KeyError" and not call:
         return KeyError(text)
-    if name in _FILE_ERRORS:
+    if name in _FILE_ERRORS and not call:
         kind: type[Exception] = getattr(builtins, name)
         return kind(text)
     return CellError(name, text, clean_text("\n".join(map(str, reply.get("traceback") or ()))))

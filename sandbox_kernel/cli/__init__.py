@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import SandboxError
-from . import audit, check, doctor, install, policy, run
+from . import audit, check, doctor, grade, install, policy, run
 from .stop import Stop
 
 DESCRIPTION = """\
@@ -19,6 +19,8 @@ notebook's folder and the installed packages, and neither your other files nor t
 EXAMPLES = """\
 examples:
   sandbox-kernel run analysis.ipynb            execute a notebook in the sandbox and watch it here
+  sandbox-kernel grade handed-in/ --tests tests.py --policy classroom
+                                               what is each submission worth?
   sandbox-kernel install --user                let every JupyterLab of this user offer "Sandboxed Python"
   sandbox-kernel install --user --name course --display-name "Course" --policy ~/policies/course.toml
                                                a second kernel, with limits of its own
@@ -38,8 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; None takes those of the process.
 
     Returns:
-        The exit status: 0 done, 1 refused or failed (the reason is on stderr), 130 interrupted. Wrong usage
-        leaves by SystemExit with status 2, as argparse does.
+        The exit status: 0 done, 1 refused or failed (the reason is on stderr), 2 wrong usage, 130 interrupted.
+        Wrong usage that argparse sees leaves by SystemExit.
     """
     parser = argparse.ArgumentParser(
         prog="sandbox-kernel",
@@ -49,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run, install, doctor, policy, check, audit):
+    for command in (run, grade, install, doctor, policy, check, audit):
         command.add_command(commands)
     args = parser.parse_args(argv)
     try:
@@ -62,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Stop, SandboxError) as error:
         text = error.explain() if isinstance(error, SandboxError) else str(error)
         sys.stderr.write(f"sandbox-kernel: {text}\n")
-        return 1
+        return error.status if isinstance(error, Stop) else 1
     except KeyboardInterrupt:
         sys.stderr.write("sandbox-kernel: interrupted\n")
         return 130

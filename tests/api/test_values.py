@@ -109,11 +109,14 @@ class TestCall:
         assert sandbox.call("model.predict", np.arange(3)).tolist() == [0, 2, 4]
 
     def test_an_error_of_the_function(self, sandbox: Sandbox) -> None:
-        assert sandbox.run_code("def broken(x):\n    return 1 / x").success
+        assert sandbox.run_code("def broken(x):\n    return 1 / x\ndef fails(name): raise eval(name)('who')").success
         with pytest.raises(CellError, match="division by zero") as caught:
             sandbox.call("broken", 0)
         assert caught.value.name == "ZeroDivisionError" and "return 1 / x" in plain_text(caught.value.traceback)
         assert "sandbox_kernel" not in caught.value.traceback
+        for name in ("KeyError", "FileNotFoundError"):
+            with pytest.raises(CellError, match="who"):
+                sandbox.call("fails", name)
         with pytest.raises(CellError, match="'nothing' is not defined"):
             sandbox.call("nothing")
         with pytest.raises(FrameRefused, match="function"):
