@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator
 
 from .advice import instead_of, instead_of_attribute, is_inner, refused_text
-from .paths import Names, text_of
+from .paths import Names, same, text_of
 from .patterns import is_path_of, matches, parents, refused_import
 from .rules import CodeRules, Violation
 
@@ -168,6 +168,7 @@ class _Reader:
                 self._inner(node, attr)
             case ast.Subscript():
                 self._path(node, self._names.paths(node))
+                self._looked_up(node)
             case ast.Constant(value=str(text)):
                 self._text(node, text)
             case ast.MatchClass(kwd_attrs=attrs):
@@ -202,7 +203,8 @@ class _Reader:
                 if self._module(node, module):
                     self._star(node, module)
             elif self._module(node, f"{module}.{alias.name}", parent=module):
-                self._path(alias, {f"{module}.{alias.name}", *self._builtin(module, alias.name)}, through=True)
+                known = {f"{module}.{alias.name}", f"{same(module)}.{alias.name}", *self._builtin(module, alias.name)}
+                self._path(alias, known, through=True)
                 self._inner(alias, alias.name)
 
     @staticmethod
@@ -292,6 +294,7 @@ class _Reader:
             self._module(node, module)
             self._path(node, {module}, through=True)
         self._path(node, self._names.paths(node))
+        self._looked_up(node)
         self._getattr(node)
         for code, line in self._code_in(node):
             inner = self._checker._read(code, self._names, self._level + 1) if self._level < _MOST_LEVELS else []
@@ -301,6 +304,11 @@ class _Reader:
                 key = (moved, column, violation.rule)
                 self._found.setdefault(key, Violation(moved, column, violation.rule, violation.message,
                                                       violation.instead))  # fmt: skip
+
+    def _looked_up(self, node: ast.expr) -> None:
+        module = self._names.looked_up_module(node)
+        if module is not None and self._rules.restricts_imports:
+            self._module(node, module)
 
     def _getattr(self, node: ast.Call) -> None:
         """`getattr` on a module of which something is forbidden, with a name that cannot be told."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from .patterns import INNER_MODULES
+
 _PASSES = 4  # an alias of an alias of an alias of an alias
 _DEPTH = 40
 _MOST_PATHS = 8
@@ -93,11 +95,12 @@ class Names:
                 for alias in names:
                     top = alias.name.partition(".")[0]
                     self._roots.add(top)
-                    yield (alias.asname, [alias.name], False) if alias.asname else (top, [top], False)
+                    yield alias.asname or top, [alias.name if alias.asname else top, same(top)], False
             case ast.ImportFrom(module=str(module), names=names, level=0):
                 self._roots.add(module.partition(".")[0])
                 for alias in names:
-                    yield alias.asname or alias.name, [f"{module}.{alias.name}"], False
+                    found = {f"{module}.{alias.name}", *self._private(alias.name), f"{same(module)}.{alias.name}"}
+                    yield alias.asname or alias.name, found, False
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     yield from self._unpack(target, value)
@@ -147,8 +150,11 @@ class Names:
                 return frozenset({"builtins"})
             case ast.Name(id=name):
                 return self._names.get(name, NONE) | {name}
+            case ast.Attribute(attr="__self__"):  # of a built-in function
+                return frozenset({"builtins"})
             case ast.Attribute(value=value, attr=attr):
-                return self._below(self.paths(value, depth), attr) | self._attributes.get(attr, NONE)
+                below = self._below(self.paths(value, depth), attr)
+                return below | self._attributes.get(attr, NONE) | (self._private(attr) if below else NONE)
             case ast.NamedExpr(value=value):
                 return self.paths(value, depth)
             case ast.IfExp(body=body, orelse=other):
@@ -160,6 +166,11 @@ class Names:
             case ast.Call():
                 return self._call(node, depth)
         return NONE
+
+    def _private(self, name: str) -> Paths:
+        """The module that a module has imported for itself: ``random._os``."""
+        bare = name[1:]
+        return frozenset({bare}) if name.startswith("_") and bare in self._roots else NONE
 
     @staticmethod
     def _below(paths: Paths, attr: str) -> Paths:
@@ -173,7 +184,7 @@ class Names:
         found = {f"{path.removesuffix('.__dict__')}.{key}" for path in paths if path.endswith(".__dict__")}
         if "builtins" in paths:
             found.add(f"builtins.{key}")
-        if paths & {"globals()", "locals()", "sys.modules"}:
+        if paths & {"globals()", "locals()"} or holds_modules(paths):
             found.add(key)
         return frozenset(found)
 
@@ -188,9 +199,9 @@ class Names:
                 attr = text_of(name)
                 owner = before[0] if before else value
                 return self._below(self.paths(owner, depth), attr) if attr else NONE
-            case ast.Call(func=ast.Call(func=getter, args=[name]), args=[value]):
+            case ast.Call(func=ast.Call(func=getter, args=[name, *_]), args=[value]):
                 attr = text_of(name)
-                if attr and "operator.attrgetter" in self.paths(getter, depth):
+                if attr and self.paths(getter, depth) & {"operator.attrgetter", "operator.methodcaller"}:
                     return self._below(self.paths(value, depth), attr)
             case ast.Call(func=ast.Name(id="vars"), args=[value]):
                 return self._below(self.paths(value, depth), "__dict__")
@@ -199,7 +210,7 @@ class Names:
             case ast.Call(func=ast.Attribute(value=value, attr=attr), args=[_, *_]) if attr in _LOOKUPS:
                 if found := self._item(self.paths(value, depth), first):
                     return found
-        if first and any(path in _IMPORTERS for path in called):
+        if first and any(map(_imports, called)):
             module = first.replace(":", ".")
             self._roots.add(module.partition(".")[0])
             return frozenset({module, module.partition(".")[0]} if "__import__" in str(called) else {module})
@@ -207,7 +218,7 @@ class Names:
 
     def imports_by_call(self, node: ast.Call) -> tuple[bool, str | None]:
         """Whether a call imports a module by its name, and the name where the text tells it."""
-        if not any(path in _IMPORTERS for path in self.paths(node.func)):
+        if not any(map(_imports, self.paths(node.func))):
             return False, None
         named = [keyword.value for keyword in node.keywords if keyword.arg in ("name", "mod_name")]
         text = text_of(node.args[0] if node.args else named[0] if named else None)
@@ -215,4 +226,28 @@ class Names:
 
     def imports_by_name(self, node: ast.expr) -> bool:
         """Whether an expression is a function that imports modules."""
-        return any(path in _IMPORTERS for path in self.paths(node))
+        return any(map(_imports, self.paths(node)))
+
+    def looked_up_module(self, node: ast.expr) -> str | None:
+        """The name of the module that an expression takes out of ``sys.modules``."""
+        match node:
+            case ast.Subscript(value=value, slice=key):
+                return text_of(key) if holds_modules(self.paths(value)) else None
+            case ast.Call(func=ast.Attribute(value=value, attr=attr), args=[key, *_]) if attr in _LOOKUPS:
+                return text_of(key) if holds_modules(self.paths(value)) else None
+        return None
+
+
+def same(module: str) -> str:
+    """The name under which people know a module that another one is made of; else its own."""
+    top, dot, rest = module.partition(".")
+    return INNER_MODULES.get(top, top) + dot + rest
+
+
+def holds_modules(paths: Paths) -> bool:
+    """Whether one of the paths is ``sys.modules``, reached in whatever way."""
+    return any(f".{path}".endswith(".sys.modules") for path in paths)
+
+
+def _imports(path: str) -> bool:
+    return path in _IMPORTERS or path.endswith(".load_module")

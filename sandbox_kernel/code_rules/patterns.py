@@ -6,6 +6,9 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
+# Modules under another name: what Python's own modules are made of.
+INNER_MODULES = {"posix": "os", "_posixsubprocess": "subprocess", "_frozen_importlib": "importlib"}
+
 
 @lru_cache(maxsize=1024)
 def _regex(pattern: str) -> re.Pattern[str]:
@@ -42,6 +45,12 @@ def is_path_of(pattern: str, path: str) -> bool:
     return False
 
 
+def _known_as(name: str) -> str:
+    """What a module of C is the inside of: ``_ctypes`` of ``ctypes``, ``posix`` of ``os``."""
+    top = name.partition(".")[0]
+    return INNER_MODULES.get(top, top[1:] if top[:1] == "_" and top[:2] != "__" else name)
+
+
 def refused_import(name: str, parent: str, allow: Sequence[str], deny: Sequence[str]) -> str | None:
     """The rule that refuses to import a module, None when it may be imported.
 
@@ -51,7 +60,7 @@ def refused_import(name: str, parent: str, allow: Sequence[str], deny: Sequence[
         allow: patterns of ``imports.allow``.
         deny: patterns of ``imports.deny``.
     """
-    if any(covers(pattern, name) for pattern in deny):
+    if any(covers(pattern, either) for pattern in deny for either in {name, _known_as(name)}):
         return "code.imports.deny"
     if any(covers(pattern, either) for pattern in allow for either in (name, parent) if either):
         return None
