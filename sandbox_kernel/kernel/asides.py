@@ -16,16 +16,16 @@ from IPython.core.inputtransformer2 import TransformerManager
 from .answers import Answers
 from .shells import Request, Shell, ShellsKernel
 
-WAIT_S = 1.0
-SHORT_S = 0.1  # a cell that ends by then is waited for in any case, as in stock
+WAIT_S = 1.0  # a cell that ends by then is waited for, as in stock, so that the replies come in the requests' order
+SHORT_S = 0.1  # consoles ask these at each line, and some give up after a second
 _CODE_CHARS = 20_000
 _IN_VAIN: dict[str, dict[str, Any]] = {
     "complete_request": {"status": "ok", "matches": [], "metadata": {}},
     "inspect_request": {"status": "ok", "found": False, "data": {}, "metadata": {}},
 }
 _DELAYS = {
-    **dict.fromkeys(("kernel_info_request", "history_request", "comm_info_request", "is_complete_request"), SHORT_S),
-    **dict.fromkeys(_IN_VAIN, WAIT_S),
+    **dict.fromkeys(("history_request", "is_complete_request"), SHORT_S),
+    **dict.fromkeys(("kernel_info_request", "comm_info_request", *_IN_VAIN), WAIT_S),
 }
 
 
@@ -54,7 +54,7 @@ class AsidesKernel(ShellsKernel, Answers):
         # The parent is not set: it is also what a thread's output belongs to, and that is the cell.
         parent, idents, stream = request.message, request.idents, request.reply_to or self.shell_stream
         if request.reply_to is None:
-            self._tell_status("busy", parent)
+            self.tell_status("busy", parent)
         try:
             if request.kind == "kernel_info_request":
                 await self.kernel_info_request(stream, idents, parent)
@@ -66,10 +66,9 @@ class AsidesKernel(ShellsKernel, Answers):
                 content = self._content(request.kind, parent["content"])
                 self._wire.send(stream, request.kind.replace("_request", "_reply"), content, parent, idents)
         finally:
-            self._tell_status("idle", parent)
+            self.tell_status("idle", parent)
             if shell.active is not None:
-                # Clients take the last word for the state of the kernel, and the cell still runs.
-                self._tell_status("busy", shell.active.message)
+                self.still_busy(parent, shell.active.message)
 
     def _content(self, kind: str, asked: Mapping[str, Any]) -> dict[str, Any]:
         if kind == "is_complete_request":
@@ -90,9 +89,3 @@ class AsidesKernel(ShellsKernel, Answers):
         except Exception:  # text that its tokenizer cannot read
             return {"status": "unknown"}
         return {"status": status, "indent": " " * (indent or 0)} if status == "incomplete" else {"status": status}
-
-    def _tell_status(self, state: str, parent: dict[str, Any]) -> None:
-        self._wire.send(
-            self.iopub_socket, "status", {"execution_state": state}, {"header": parent["header"]},
-            ident=self._topic("status"),
-        )  # fmt: skip

@@ -275,7 +275,8 @@ class SandboxedKernel(ControlKernel, DebugRequests):
         self.publisher.remember(parent)
         header = parent["header"]
         plain = cell.plain_header
-        fields = {"header": plain(header), "metadata": plain(metadata or {}), "content": content}
+        fields = {"header": plain(header), "metadata": plain(metadata or {}), "content": content,
+                  "control": plain(self.get_parent("control").get("header", {}))}  # fmt: skip
         return await self.sandbox.request(
             op, header["msg_id"], fields, buffers, shell=header.get("subshell_id") or ""
         )  # fmt: skip

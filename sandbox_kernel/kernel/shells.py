@@ -18,6 +18,8 @@ from ipykernel.kernelbase import Kernel
 
 COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 MOST_SUBSHELLS = 64  # each is a thread of the worker
+# JupyterLab and its server do not take the states of these for the kernel's (`untracked_message_types`).
+_UNTRACKED = {"kernel_info_request", "comm_info_request", "debug_request", "interrupt_request", "shutdown_request"}
 _SHARE = 4  # of the processes and threads that the policy allows, one in so many may be a subshell's
 
 
@@ -159,11 +161,27 @@ class ShellsKernel(Kernel):
 
     def _publish_status(self, status: str, channel: str, parent: dict[str, Any] | None = None) -> None:
         super()._publish_status(status, channel, parent)
-        # Clients take the last word, whosever it is, for the state of the kernel; a cell still runs.
         running = self._main_shell.active
         ended = parent if parent is not None else self.get_parent(channel)
         if status == "idle" and running is not None and running.message is not ended:
-            super()._publish_status("busy", "shell", running.message)
+            self.still_busy(ended, running.message)
+
+    def tell_status(self, state: str, parent: dict[str, Any]) -> None:
+        """Publish a state without making this message the parent of what the kernel publishes next."""
+        if self.session is not None:
+            self.session.send(
+                self.iopub_socket, "status", {"execution_state": state}, {"header": parent["header"]},
+                ident=self._topic("status"),
+            )  # fmt: skip
+
+    def still_busy(self, ended: dict[str, Any], running: dict[str, Any]) -> None:
+        """Say that a cell still runs, after another request was "idle".
+
+        Clients take the last word, whosever it is, for the state of the kernel. It belongs to no request that anybody
+        sent, so that each of those is busy once and idle once, as in stock.
+        """
+        if ended.get("header", {}).get("msg_type") not in _UNTRACKED:
+            self.tell_status("busy", {"header": {**running["header"], "msg_id": uuid.uuid4().hex}})
 
     async def _refuse(self, request: Request) -> None:
         """Answer a request for a subshell that is not there; its idle is all that some clients wait for."""

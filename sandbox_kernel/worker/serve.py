@@ -11,13 +11,12 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
 from functools import partial
 from types import FrameType
 from typing import Any, NoReturn
 
 from ..channel.framing import encode
-from . import startup
+from . import parents, startup
 from .checkpoint import CannotCopy, Copier
 from .debugging import Debugging
 from .guard_rails import guard
@@ -269,8 +268,9 @@ class Server:
     async def _answer(self, request: Request) -> dict[str, Any]:
         fields, kernel = request.fields, self._kernel
         content = fields.get("content") or {}
-        message = self._message_of(request)
+        message = parents.message_of(request)
         self._set_parent(message)
+        parents.set_control_parent(kernel, request)
         if request is self._active:
             self._message = message
         answer: Any
@@ -312,24 +312,8 @@ class Server:
             answer = await answer
         return answer if isinstance(answer, dict) else {}
 
-    def _message_of(self, request: Request) -> dict[str, Any]:
-        fields = request.fields
-        header = dict(fields.get("header") or {})
-        if isinstance(header.get("date"), str):
-            with suppress(ValueError):
-                header["date"] = datetime.fromisoformat(header["date"])
-        return {
-            "header": header,
-            "msg_id": header.get("msg_id", ""),
-            "msg_type": header.get("msg_type", fields.get("msg_type", "")),
-            "parent_header": {},
-            "metadata": fields.get("metadata") or {},
-            "content": fields.get("content") or {},
-            "buffers": request.buffers,
-        }
-
     def _set_parent(self, message: dict[str, Any]) -> None:
-        self._kernel.set_parent([b""], message, channel="shell")
+        parents.set_parent(self._kernel, message)
 
     def _failure(self, request: Request, error: BaseException, *, publish: bool = True) -> dict[str, Any]:
         """The answer when there is none: an error for a cell, nothing found for the small requests."""

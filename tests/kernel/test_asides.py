@@ -54,6 +54,33 @@ def test_what_the_front_knows_is_answered_beside_a_running_cell(busy: Running) -
     busy.manager.interrupt_kernel()
 
 
+def test_each_request_is_busy_once_and_the_last_word_is_still_true(start: Start) -> None:
+    client = start().client
+    cell = client.execute("import time; time.sleep(2)")
+    asked = client.history(hist_access_type="tail", n=1)
+    told: list[tuple[str, str]] = []
+    while told[-1:] != [(cell, "idle")]:
+        message = client.get_iopub_msg(timeout=20)
+        if message["msg_type"] == "status":
+            told.append((message["parent_header"]["msg_id"], message["content"]["execution_state"]))
+    assert [state for name, state in told if name == cell] == ["busy", "idle"]
+    end = told.index((asked, "idle"))
+    assert [state for name, state in told if name == asked] == ["busy", "idle"]
+    assert told[end + 1][0] not in (cell, asked) and told[end + 1][1] == "busy"
+
+
+def test_replies_behind_a_short_cell_come_in_the_order_of_their_requests(start: Start) -> None:
+    client = start().client
+    sent = [client.execute("import time; time.sleep(0.5); raise ValueError")]
+    sent += [client.kernel_info(), client.comm_info(), client.inspect("print")]
+    replies: list[dict[str, Any]] = []
+    while len(replies) < len(sent):
+        reply = client.get_shell_msg(timeout=20)
+        replies += [reply] if reply["parent_header"]["msg_id"] in sent else []  # (some are of the fixture's)
+    assert [reply["parent_header"]["msg_id"] for reply in replies] == sent
+    assert [reply["content"]["status"] for reply in replies] == ["error", "ok", "ok", "ok"]
+
+
 def test_a_completion_beside_a_running_cell_is_given_up_after_a_moment(busy: Running) -> None:
     reply, took_s, states = ask(busy, "complete", code="x.", cursor_pos=2)
     assert reply == {"status": "ok", "matches": [], "metadata": {}, "cursor_start": 2, "cursor_end": 2}

@@ -142,3 +142,17 @@ def test_payloads_and_session_facts(kernel: Running) -> None:
     assert kernel.good("1").reply["payload"] == []
     shown = kernel.good("ip = get_ipython()\nprint(type(ip).__name__, 'IPKernelApp' in ip.config, __name__)").stdout
     assert shown == "ZMQInteractiveShell True __main__\n"
+
+
+def test_cells_can_ask_for_the_messages_that_the_kernel_answers(start: Start) -> None:
+    kernel = start()
+    session = kernel.client.session
+    request = session.msg("kernel_info_request", {})
+    kernel.client.control_channel.send(request)
+    while kernel.client.get_control_msg(timeout=10)["parent_header"]["msg_id"] != request["header"]["msg_id"]:
+        pass
+    kernel.good("k = get_ipython().kernel")
+    asked = kernel.good("print(k.get_parent('control')['header']['msg_id'])").stdout
+    assert asked.strip() == request["header"]["msg_id"]
+    for channel in ("shell", "control"):
+        assert kernel.good(f"print(k._parent_ident[{channel!r}])").stdout == f"[{session.bsession!r}]\n"
