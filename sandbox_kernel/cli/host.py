@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..confine import landlock, linux
+from ..confine.cgroup import divisible, own_group
 
 WATCHED = "limits are watched by the front instead"
 
@@ -109,16 +110,14 @@ def _seccomp() -> Fact:
 def _control_groups() -> Fact:
     """A bonus: the memory limit holds without it."""
     tried = "look for a control group of version 2 that this user may divide"
-    for line in _read("/proc/self/cgroup").splitlines():
-        if line.startswith("0::"):
-            folder = Path("/sys/fs/cgroup" + line[3:])
-            controllers = _read(str(folder / "cgroup.controllers")).split()
-            if not controllers:
-                return Fact("control groups", tried, f"version 2 has no controllers here; {WATCHED}", True)
-            mine = os.access(folder, os.W_OK)
-            saw = f"{folder} has {', '.join(controllers)}, and {'is' if mine else 'is not'} this user's"
-            return Fact("control groups", tried, saw, True)
-    return Fact("control groups", tried, f"there is none; {WATCHED}", True)
+    group = own_group()
+    if group is None:
+        return Fact("control groups", tried, f"there is none; {WATCHED}", True)
+    offered = _read(str(group / "cgroup.controllers")).split()
+    saw = f"{group} has {', '.join(offered) or 'no controllers'}"
+    if divisible(group):
+        return Fact("control groups", tried, f"{saw}; kernels get one of their own if nothing else runs in it", True)
+    return Fact("control groups", tried, f"{saw}, and cannot be divided by this user; {WATCHED}", True)
 
 
 def _attempt(act: Callable[[], None]) -> str:

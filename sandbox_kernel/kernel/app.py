@@ -35,6 +35,7 @@ class SandboxApp(IPKernelApp):
     zygote = AnyTrait(None)
     denials = AnyTrait(None)
     plans = AnyTrait(())
+    group = AnyTrait(None)
 
     def initialize(self, argv: list[str] | None = None) -> None:
         """Open the sockets and make the kernel."""
@@ -100,6 +101,7 @@ class SandboxApp(IPKernelApp):
         """Make the kernel and hand it the sandbox."""
         super().init_kernel()
         self.kernel.attach(self.zygote, self.resolved, self.denials, self.plans)
+        self.kernel.sandbox.supervisor.group = self.group
 
     def _config_default(self) -> Config:
         return Config()

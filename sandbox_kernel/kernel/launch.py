@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..confine import linux
+from ..confine.cgroup import Cgroup, make_group
 from ..confine.launch import ZygoteLink, start_zygote
 from ..confine.plan import Plan, make_plans
 from ..errors import IsolationUnavailable, SandboxError
@@ -31,13 +32,13 @@ def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.set_inheritable(secrets_fd, False)
     denials = Denials()
-    resolved, zygote, plans = _start_sandbox(hidden, denials)
+    resolved, zygote, plans, group = _start_sandbox(hidden, denials)
     # From here on secrets may enter: nothing is forked from this process any more.
     secrets = _read_back(secrets_fd)
     linux.set_dumpable(False)
     os.environ.clear()
     os.environ.update(secrets["environ"])
-    app = SandboxApp.instance(resolved=resolved, zygote=zygote, denials=denials, plans=plans)
+    app = SandboxApp.instance(resolved=resolved, zygote=zygote, denials=denials, plans=plans, group=group)
     try:
         app.initialize(secrets["argv"])
         app.start()
@@ -45,28 +46,32 @@ def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
         if isinstance(zygote, ZygoteLink):
             zygote.close()
         denials.close()
+        if group is not None:
+            group.close()
 
 
 def _start_sandbox(
     hidden: tuple[str, ...], denials: Denials
-) -> tuple[Resolved, ZygoteLink | SandboxError, Sequence[Plan]]:
+) -> tuple[Resolved, ZygoteLink | SandboxError, Sequence[Plan], Cgroup | None]:
     """Fork the sandbox; a policy or a machine that does not allow it is told later, in each cell."""
-    resolved = Resolved()
+    resolved, group = Resolved(), None
     try:
         resolved = Resolved.from_json(os.environ.pop(RESOLVED_VARIABLE, ""))
+        group = make_group(resolved.policy.limits)  # now: a group with another process in it cannot be divided
         if resolved.policy.worker.python:
             zygote, started = start(
                 resolved.policy, denials, launcher_env=os.environ, workspace=os.getcwd(), hidden=hidden
             )
-            return resolved, zygote, started
+            return resolved, zygote, started, group
         environment = {**os.environ, **resolved.policy.environment.set}
         plans = make_plans(resolved.policy, os.getcwd(), launcher_env=environment, hidden=hidden)
         gc.freeze()  # what is imported by now is shared with the sandbox as long as no collection writes to it
-        return resolved, start_zygote(plans, entry, denials), plans
+        return resolved, start_zygote(plans, entry, denials), plans, group
     except SandboxError as error:
-        return resolved, error, []
+        return resolved, error, [], group
     except OSError as error:  # the folder is gone, or cannot be entered
-        return resolved, IsolationUnavailable(resolved.policy.isolation.level, "the notebook's folder", str(error)), []
+        gone = IsolationUnavailable(resolved.policy.isolation.level, "the notebook's folder", str(error))
+        return resolved, gone, [], group
 
 
 def _read_back(fd: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..channel import schema
+from ..confine.cgroup import Cgroup
 from ..confine.launch import ZygoteLink as Zygote
 from ..confine.probes import outside_proofs
 from ..errors import IsolationUnavailable, ProtocolError, SandboxError, WorkerLost
@@ -49,6 +50,7 @@ class Supervisor:
         counting: whether a cell runs that has the next number for itself, whatever becomes of it.
         copies: sleeping copies of the worker; there once the sandbox is.
         first_request: sent to each new worker before anything else.
+        group: that the sandbox is put into once it is proven, and that ends with it; None: there is none.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class Supervisor:
         self.execution_count = 1
         self.counting = False
         self.first_request: dict[str, Any] | None = None
+        self.group: Cgroup | None = None
         self.worker: WorkerLink | None = None
         self._zygote = None if isinstance(zygote, SandboxError) else zygote
         self._on_message, self._on_raw, self._on_lost, self._pressed = on_message, on_raw, on_lost, pressed
@@ -173,6 +176,8 @@ class Supervisor:
             self._loop.remove_reader(self._zygote.fileno())
             self._zygote.close()
             self._zygote = None
+        if self.group is not None:
+            self.group.close()
         if self.worker is not None:
             self.worker.close()
             self.worker = None
@@ -250,7 +255,7 @@ class Supervisor:
         self._zygote.kill(number)
         self.worker = None
         worker.close()
-        error = self._cause or WorkerLost(describe_exit(status))
+        error = self._cause or (self.group and self.group.breach()) or WorkerLost(describe_exit(status))
         error.data.setdefault("status", os.waitstatus_to_exitcode(status))
         self._cause = None
         if self._waking is not None:  # what was to replace it did not wake either
@@ -353,6 +358,8 @@ class Supervisor:
             assert self._zygote is not None  # noqa: S101
             self.copies = Copies(self._loop, self._zygote, self.level)
             self._on_zygote(event)
+            if self.group is not None:
+                self.details = {**self.details, "notes": [*self.details.get("notes", ()), self.group.add(event["pid"])]}
             self._fork()
 
     def _signalled(self) -> None:

@@ -4,7 +4,8 @@ Limits that the kernel enforces are for one process each (RLIMIT_DATA, RLIMIT_FS
 shared memory escapes them altogether, and children each get a limit of their own. So the front looks at the whole
 tree, often while a cell runs and rarely otherwise, from timers of its loop: there is no thread.
 
-Control groups would do this better, but are seldom delegated to whoever starts a notebook; they are not used.
+Control groups do this without a gap, but are seldom delegated to whoever starts a notebook; where
+they are, see `confine.cgroup`.
 """
 
 from __future__ import annotations

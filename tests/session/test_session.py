@@ -9,12 +9,14 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox_kernel.channel.framing import PACKET_BYTES, Assembler, encode
 from sandbox_kernel.channel.schema import InputRequest, Publish
+from sandbox_kernel.confine.cgroup import Cgroup
 from sandbox_kernel.errors import MemoryLimit, OutputLimit, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
 from sandbox_kernel.policy import Limits, Policy, Recovery
 from sandbox_kernel.session import supervisor
@@ -570,3 +572,23 @@ def test_a_zygote_that_ends_ends_the_watch(run: Run) -> None:
         assert s.session.watchdog._tree is None
 
     run(Limits(), test)
+
+
+def test_what_the_control_group_killed_is_told(run: Run, tmp_path: Path) -> None:
+    group = Cgroup(tmp_path, tmp_path, tmp_path / "front", 1024**3)
+
+    async def test(s: Setting) -> None:
+        s.session.supervisor.group = group
+        task = await s.cell()
+        assert (tmp_path / "cgroup.procs").read_text() == str(os.getpid())  # (the zygote's, here)
+        (tmp_path / "memory.events").write_text("oom_kill 1\n")
+        s.zygote.exit(signal.SIGKILL)
+        with pytest.raises(MemoryLimit, match="1 GiB"):
+            await task
+        task = await s.cell("next")
+        s.zygote.exit(signal.SIGKILL)
+        with pytest.raises(WorkerLost):
+            await task
+
+    run(Limits(), test)
+    assert (tmp_path / "cgroup.kill").read_text() == "1"
