@@ -1,8 +1,8 @@
 # PYTHON: the interpreter that the virtual environment is made with (3.11 or newer).
 PYTHON ?= python3
-# TESTS: what `make test` runs; any arguments of pytest. (Clients by name are installed for their tests: TESTS=tests
-# runs them too.)
-TESTS ?= tests -m "not clients"
+# TESTS: what `make test` runs; any arguments of pytest. (Clients, servers and frameworks by name are installed for
+# their tests: TESTS=tests runs them too.)
+TESTS ?= tests -m "not clients and not integrations"
 # NOTEBOOKS: what `make demo` executes.
 NOTEBOOKS ?= notebooks/tour.ipynb
 # LAB: further options of JupyterLab, for example LAB="--no-browser --port 9999".

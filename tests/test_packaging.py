@@ -48,6 +48,8 @@ ARROWS = {
     "grading": {"errors", "api", "code_rules", "session"},
     "jobs": set(),  # (the work is named by whoever wants it done)
     "client": {"errors", "frames"},
+    # A leaf: only its command knows it.
+    "mcp": {"", "errors", "quantities", "api"},
     "kernel": {"errors", "audit", "launcher", "policy", "report", "session", "outputs", "channel", "frames",
                "code_rules", "telemetry"},
     # The one place where both sides meet: it forks the worker's code into the sandbox.
@@ -57,6 +59,7 @@ ARROWS = {
     "cli.check": {"errors", "policy", "policy_layers", "code_rules", "verify"},
     "cli.audit": {"audit"},
     "cli.grade": {"", "errors", "policy", "policy_layers", "grading", "jobs"},
+    "cli.mcp": {"launcher", "quantities", "api", "mcp"},
     "cli.host": {"confine"},
     "cli.trials": {"errors", "confine", "session"},
     "cli.doctor": {"errors", "launcher", "policy", "report", "confine"},
@@ -87,6 +90,8 @@ FOREIGN = {
     "grading.results": {"rich"},  # (for its types, and when a table is asked for)
     "jobs": set(),
     "jobs.cluster": {"distributed"},
+    "mcp": {"msgspec"},
+    "mcp.server": {"mcp", "mcp_types", "starlette", "uvicorn"},
 }
 
 SPEC_FILES = {"kernel.json", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"}

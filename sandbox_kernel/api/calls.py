@@ -12,6 +12,7 @@ from ..session.denial_text import denial_line
 from ..session.denials import Denials
 from ..session.exchange import Outgoing
 from ..session.session import Session
+from .execution import plain_text
 from .tools import Modules, Tools, description
 from .values import pack, refusal, unpack, variable
 
@@ -85,6 +86,33 @@ class Calls:
         async with self._turn():
             return await self._value("call", {"name": function}, timeout, (arguments, named))
 
+    async def variables(self, *, timeout: float | None = None) -> dict[str, str]:
+        """The variables that cells have made, each with a line about it: ``"DataFrame, 3 rows x 2 columns"``.
+
+        The words are the sandbox's. Modules and names with a leading underscore are left out, and what comes after
+        the first 500.
+        """
+        async with self._turn():
+            found = await self._value("variables", {}, timeout)
+            if isinstance(found, dict) and all(isinstance(part, str) for pair in found.items() for part in pair):
+                return {plain_text(name): plain_text(told) for name, told in found.items()}
+            raise await self._junk("a list of variables is none")
+
+    async def describe(self, name: str, *, timeout: float | None = None) -> str:
+        """Some lines about a variable: of a table its columns, types, gaps and figures, and its first rows.
+
+        The words are the sandbox's; its value stays there.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        variable(name)
+        async with self._turn():
+            told = await self._value("describe", {"name": name}, timeout)
+            if isinstance(told, str):
+                return plain_text(told)
+            raise await self._junk("a description is no text")
+
     async def put_file(self, path: str, data: bytes | str, *, timeout: float | None = None) -> None:
         """Write a file in the sandbox; folders on the way are made.
 
@@ -111,9 +139,7 @@ class Calls:
             content = await self._value("read_file", {"path": str(path)}, timeout)
             if isinstance(content, bytes):
                 return content
-            junk = ProtocolError("the content of a file is no bytes")
-            await self._end_worker(junk)
-            raise junk
+            raise await self._junk("the content of a file is no bytes")
 
     async def files(self, path: str = ".", *, timeout: float | None = None) -> dict[str, int]:
         """The names in a folder of the sandbox, with the sizes of files in bytes; folders have -1.
@@ -126,15 +152,19 @@ class Calls:
             match found:
                 case list() if all(_is_entry(entry) for entry in found):
                     return dict(found)
-            junk = ProtocolError("a list of files is none")
-            await self._end_worker(junk)
-            raise junk
+            raise await self._junk("a list of files is none")
 
     def denied(self) -> str:
         """What the sandbox has refused since the last cell, or since this was last asked, in words; "" for nothing."""
         return denial_line(self._denials.take()) or ""
 
     # ------------------------------------------------------------ for one turn
+
+    async def _junk(self, problem: str) -> ProtocolError:
+        """The worker sent something else than was asked for: it is ended."""
+        junk = ProtocolError(problem)
+        await self._end_worker(junk)
+        return junk
 
     async def _put(self, name: str, value: Any, timeout: float | None) -> None:
         await self._value("put", {"name": name}, timeout, value)

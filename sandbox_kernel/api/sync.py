@@ -198,6 +198,14 @@ class Sandbox:
         """Call a function of the session with values of this process, see `AsyncSandbox.call`."""
         return self._wait(self._box.call(function, *arguments, timeout=timeout, **named))
 
+    def variables(self, *, timeout: float | None = None) -> dict[str, str]:
+        """The variables that cells have made, each with a line about it, see `AsyncSandbox.variables`."""
+        return self._wait(self._box.variables(timeout=timeout))
+
+    def describe(self, name: str, *, timeout: float | None = None) -> str:
+        """Some lines about a variable, such as a table's columns and figures, see `AsyncSandbox.describe`."""
+        return self._wait(self._box.describe(name, timeout=timeout))
+
     def put_file(self, path: str, data: bytes | str, *, timeout: float | None = None) -> None:
         """Write a file in the sandbox, see `AsyncSandbox.put_file`."""
         self._wait(self._box.put_file(path, data, timeout=timeout))

@@ -211,7 +211,9 @@ class ValueReply(msgspec.Struct):
     traceback: list[str] | msgspec.UnsetType = msgspec.UNSET
 
 
-VALUE_OPS = ("put", "get", "call", "modules", "write_file", "read_file", "list_files")
+VALUE_OPS = (
+    "put", "get", "call", "modules", "write_file", "read_file", "list_files", "variables", "describe",
+)  # fmt: skip
 
 
 class DebugReply(msgspec.Struct):

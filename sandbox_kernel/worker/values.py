@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..channel.framing import Bytes, encode
 from ..errors import FrameRefused
+from . import describing
 from .link import Link, Request
 from .questions import Questions
 
@@ -63,6 +64,7 @@ class Values:
         self.handlers: dict[str, Callable[[Request], Any]] = {
             "put": self._put, "get": self._get, "call": self._call, "modules": self._install,
             "write_file": self._write_file, "read_file": self._read_file, "list_files": self._list_files,
+            "variables": self._list_variables, "describe": self._describe,
         }  # fmt: skip
 
     async def answer(self, request: Request) -> dict[str, Any]:
@@ -104,6 +106,17 @@ class Values:
         if name not in self._variables:
             return {"status": "error", "ename": "KeyError", "evalue": f"the session has no variable {name!r}"}
         self._reply_with(request, *frames.dumps(self._variables[name]))
+        return None
+
+    def _list_variables(self, request: Request) -> None:
+        found = describing.variables(self._variables, self._kernel.shell.user_ns_hidden)
+        self._reply_with(request, *frames.dumps(found))
+
+    def _describe(self, request: Request) -> dict[str, Any] | None:
+        name = request.fields["name"]
+        if name not in self._variables:
+            return {"status": "error", "ename": "KeyError", "evalue": f"the session has no variable {name!r}"}
+        self._reply_with(request, *frames.dumps(describing.description(name, self._variables[name])))
         return None
 
     async def _call(self, request: Request) -> dict[str, Any] | None:

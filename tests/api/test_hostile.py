@@ -169,6 +169,14 @@ class TestValues:
                          "[packed(frames.dumps([('x', 'y')])[0])]))")  # fmt: skip
         still_good(box)
 
+    def test_words_about_variables_are_text_or_nothing(self, box: Sandbox) -> None:
+        for op, value in (("variables", "{'x': 1}"), ("variables", "['x']"), ("describe", "7"), ("describe", "b'x'")):
+            box.run_code(TOOLS + f"answer({op!r}, lambda r: say({{'type': 'value', 'id': r.id, 'room': 0}}, "
+                         f"[packed(frames.dumps({value})[0])]))")  # fmt: skip
+            with pytest.raises(ProtocolError):
+                box.variables() if op == "variables" else box.describe("x")
+        still_good(box)
+
     def test_a_value_for_another_request_is_nobody_s(self, box: Sandbox) -> None:
         box.run_code("say({'type': 'value', 'id': 'api-999', 'room': 0}, [b'x'])")
         still_good(box)
