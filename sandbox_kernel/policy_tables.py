@@ -11,10 +11,12 @@ import msgspec
 
 from .policy_values import (
     DATA_FILES,
+    SECRET_FILES,
     Count,
     CountOrNone,
     File,
     FileNames,
+    HiddenNames,
     Modules,
     Names,
     Paths,
@@ -63,7 +65,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         shm: size of the private ``/dev/shm``.
         home: size of the private home folder.
         disk: what cells may add to the notebook's folder (below ``full``: and to private ones); 0: no limit.
-        cell_time: wall time of one cell; 0: no limit.
+        cell_time: wall time of one cell; 0: no limit. ``# sandbox: timeout=30`` at the top of a cell gives it less.
         cell_cpu: processor time of one cell, all its processes together; 0: no limit. What cells leave running may use
             a tenth of a core, and as much as this (or as ``cell_time``) beyond it.
         text: printed text that one cell shows, in bytes; of more its head and its tail are shown. One line may have a
@@ -104,16 +106,21 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """``[files]``: what of the disk is visible.
 
     Attributes:
-        workspace: "read-write" shows the notebook's folder as it is; "overlay" lets cells write into a private layer
-            over it, in memory and as large as `limits.disk`, from which `keep` takes new files (at level ``full``; it
-            is read-only elsewhere); "read-only" lets cells read it.
+        workspace: "read-write" shows the notebook's folder as it is. "overlay" lets cells write as if it were theirs,
+            but into a private layer as large as `limits.disk`, from which `keep` takes new files; where there can be no
+            such layer (below ``full``) cells start in a private folder in which the notebook's files appear as links.
+            "read-only" lets cells read it. "none" does not show it: cells start in an empty private folder.
         keep: names of the files that go from the private layer to the disk when a cell ends, with ``*`` for any text;
             only new files, never over one that the sandbox did not make.
+        hide: names of files and folders in the notebook's folder that cells do not see, with ``*`` for any text; three
+            folders deep, and below ``full`` not with "read-write". In a home folder, or in Jupyter's own, names that
+            start with a dot and Jupyter's files are hidden in any case.
         read: further files and folders, shown read-only at their own path; absolute paths.
     """
 
-    workspace: Literal["read-only", "overlay", "read-write"] = "read-write"
+    workspace: Literal["none", "read-only", "overlay", "read-write"] = "read-write"
     keep: FileNames = DATA_FILES
+    hide: HiddenNames = SECRET_FILES
     read: Paths = ()
 
 

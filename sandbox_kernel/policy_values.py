@@ -30,6 +30,7 @@ RefusedModules = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words",
 RefusedWords = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words"})]
 RefusedBuiltins = Annotated[tuple[str, ...], Meta(extra={"kind": "refused words", "name": "builtins.remove"})]
 FileNames = Annotated[tuple[str, ...], Meta(extra={"kind": "file names"})]
+HiddenNames = Annotated[tuple[str, ...], Meta(extra={"kind": "hidden names"})]
 CountOrNone = Annotated[int, Meta(extra={"kind": "count", "none": True})]
 Types = Annotated[tuple[str, ...], Meta(extra={"kind": "types"})]
 Values = Annotated[dict[str, str], Meta(extra={"kind": "values"})]
@@ -37,7 +38,7 @@ Values = Annotated[dict[str, str], Meta(extra={"kind": "values"})]
 _NUMBERS = {"size": parse_size, "count": parse_count, "time": parse_seconds}
 _TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+_-]{0,100}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FILE_NAME = re.compile(r"[\w*?.+ -]{1,100}")
+_FILE_NAME = re.compile(r"[\w*?.+ ~-]{1,100}")
 _DOTTED = re.compile(r"[\w*]+(\.[\w*]+)*")
 # What the sandbox itself sets; a value from a policy would silently be overwritten.
 OWN_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
@@ -47,6 +48,14 @@ DATA_FILES = (
     "*.csv", "*.tsv", "*.txt", "*.json", "*.jsonl", "*.geojson", "*.xlsx", "*.ods", "*.parquet", "*.feather", "*.arrow",
     "*.npy", "*.npz", "*.h5", "*.hdf5", "*.nc", "*.sqlite", "*.db", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.webp",
     "*.tif", "*.tiff", "*.pdf", "*.wav", "*.mp4", "*.log",
+)  # fmt: skip
+
+# Settings and histories (all that starts with a dot), keys, tokens, and Jupyter's own files.
+SECRET_FILES = (
+    ".*", "*.pem", "*.key", "*.p12", "*.pfx", "*.ppk", "*.kdbx", "*.jks", "*.keystore", "id_rsa*", "id_dsa*",
+    "id_ecdsa*", "id_ed25519*", "credentials", "credentials.json", "client_secret*.json", "service_account*.json",
+    "service-account*.json", "token.json", "token.pickle", "secrets.toml", "secrets.json", "secrets.y*ml",
+    "kernel-*.json", "nbserver-*", "jpserver-*", "jupyter_cookie_secret", "notebook_cookie_secret", "notebook_secret",
 )  # fmt: skip
 
 # What each level consists of; of two levels neither need be the stronger one ("seccomp", "landlock").
@@ -66,7 +75,7 @@ class Key:
 
     Attributes:
         kind: "size", "count", "time", "choice", "flag", "file", "paths", "names", "refused names", "modules",
-            "refused words" or "values".
+            "refused words", "types", "file names", "hidden names" or "values".
         none: 0 and "none" are values and mean no limit.
         choices: for a choice, the tightest first (levels are compared by `STRENGTH` instead).
         field: the name of the field that holds the value.
@@ -138,8 +147,8 @@ class Key:
         elif self.kind == "types":
             if not _TYPE.fullmatch(item):
                 raise PolicyError(spot, f"{item!r} is not a mimetype such as 'application/geo+json'")
-        elif self.kind == "file names":
-            if not _FILE_NAME.fullmatch(item) or item.startswith("."):
+        elif self.kind in ("file names", "hidden names"):
+            if not _FILE_NAME.fullmatch(item) or (item.startswith(".") and self.kind == "file names"):
                 raise PolicyError(spot, f"{item!r} is not a file's name such as '*.csv'")
         elif self.kind in ("modules", "refused words"):
             if not _DOTTED.fullmatch(item):
@@ -164,9 +173,7 @@ class Key:
                 return ", ".join(f"{name}={text}" for name, text in sorted(value.items())) or "(empty)"
             case "flag":
                 return "true" if value else "false"
-            case "paths" | "names" | "refused names" | "modules" | "refused words" | "types" | "file names":
-                return ", ".join(value) or "(empty)"
-        return str(value)
+        return ", ".join(value) or "(empty)" if isinstance(value, tuple) else str(value)
 
     def write(self, value: Any) -> Any:
         """The value as JSON and `parse` take it."""
@@ -201,6 +208,8 @@ class Key:
                 return not set(value) <= set(fixed)
             case "file names":
                 return "*" not in fixed and not set(value) <= set(fixed)
+            case "hidden names":
+                return not set(fixed) <= set(value)
             case "values":
                 changed = any(name in fixed and fixed[name] != text for name, text in value.items())
                 return changed or any(_covers(pattern, name) for pattern in refused for name in value)

@@ -295,7 +295,8 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("limits.cell_cpu", "5", ["1"], ["0"]),
     ("limits.interrupt_grace", "2", ["1"], ["3"]),
     ("limits.output", '"1MiB"', ['"1KiB"'], ['"2MiB"']),
-    ("files.workspace", '"read-only"', ['"read-only"'], ['"read-write"']),
+    ("files.workspace", '"read-only"', ['"read-only"', '"none"'], ['"read-write"', '"overlay"']),
+    ("files.hide", '["*.key", ".*"]', ['["*.key", ".*", "*.pem"]', '[".*", "*.key"]'], ['[".*"]', "[]"]),
     ("files.workspace", '"read-write"', ['"read-only"', '"read-write"'], []),
     ("files.workspace", '"overlay"', ['"read-only"', '"overlay"'], ['"read-write"']),
     ("files.keep", '["*.csv", "*.png"]', ['["*.csv"]', "[]"], ['["*"]', '["*.txt"]']),
@@ -417,7 +418,7 @@ class TestAdministrator:
                '[isolation]\nlevel = "full"\n[environment]\ndeny = ["OMP_*"]\n')  # fmt: skip
         found = places.resolve(etc=etc, environ={"SANDBOX_KERNEL_POLICY": name})
         assert found.policy.limits.memory == 100 * MIB and found.policy.limits.cell_time == 5
-        assert found.policy.files.workspace == "read-only"
+        assert found.policy.files.workspace in ("none", "read-only")
         assert levels_of(found.policy.isolation.level, found.policy.isolation.require) == ("full",)
         values = dict(Policy.load(name).environment.set)
         values.pop("OMP_NUM_THREADS", None)
@@ -521,7 +522,7 @@ class TestPresets:
         tables = tomllib.loads(text)
         said = {f"{table}.{key}" for table, content in tables.items() for key in content}
         optional = ("environment.", "worker.", "code.", "outputs.")
-        wanted = {key for key in KEYS if not key.startswith(optional)} - {"files.read", "files.keep", "audit.file"}
+        wanted = {key for key in KEYS if not key.startswith(optional)} - {"files.read", "files.keep", "files.hide", "audit.file"}
         assert wanted <= said
         assert ("code" in tables) is (name in ("classroom", "strict")), "guard rails are off unless they are asked for"
 
@@ -572,7 +573,7 @@ def test_preset_through_a_kernel(start: Start, name: str) -> None:  # noqa: F811
     descriptors = min(limits.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     assert found["limits"] == [limits.memory * 7 // 8, limits.processes, descriptors, limits.file_size]
     assert found["sizes"] == [limits.tmp, limits.shm, limits.home]
-    assert found["wrote"] is (policy.files.workspace == "read-write")
+    assert found["wrote"] is (policy.files.workspace != "read-only")
     assert found["threads"] == policy.environment.set.get("OMP_NUM_THREADS", "")
 
 

@@ -20,8 +20,8 @@ from ..errors import CellError, FrameRefused, SandboxError, WorkerLost
 from ..outputs.open_gate import make_gate
 from ..outputs.settings import Settings
 from ..policy import Policy, Resolved
-from ..session.denial_text import PlanFacts, explanation
 from ..session.denials import Denials
+from ..session.ending import end_cell
 from ..session.exchange import Outgoing
 from ..session.session import Plan, Session
 from ..session.start import StartedLink, start
@@ -111,7 +111,7 @@ class AsyncSandbox(Calls):
             )
             link.patient = False
             self._link, self._plans = link, list(plans)
-            session = Session(link, policy, self._recorder, workspace=self._plans[0].workspace)
+            session = Session(link, policy, self._recorder, workspace=self._plans[0].workspace, plans=self._plans)
             session.exchange.on_call = self._tools.call
             session.start(loop)
             self._session = session
@@ -137,6 +137,7 @@ class AsyncSandbox(Calls):
         session, self._session = self._session, None
         if session is not None:
             await session.checkpoints.close(0)
+            await asyncio.to_thread(session.files.collect)
             session.supervisor.abandon(WorkerLost("the sandbox was closed"))
             session.files.close()
         self._tools.close()
@@ -315,6 +316,7 @@ class AsyncSandbox(Calls):
         began, cpu_s = loop.time(), session.watchdog.measure().cpu_s
         self._denials.take()
         recorder.begin(execution, emit)
+        await session.files.refresh()
         try:
             content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False,
                        **self._code_gate.at_run_time}  # fmt: skip
@@ -336,9 +338,9 @@ class AsyncSandbox(Calls):
             execution.peak_memory_bytes = max(session.watchdog.peak, session.watchdog.memory, usage.memory)
             execution.denials = self._denials.take()
             execution.state = recorder.state if recorder.losses != losses else "kept"
-            facts = PlanFacts.in_force(self._plans, session.supervisor.level, session.supervisor.details)
-            told = execution.error
-            said = explanation(execution.denials, (told.name, told.value) if told is not None else None, facts)
+            told = (execution.error.name, execution.error.value) if execution.error is not None else None
+            said, files = await end_cell(session, self._plans, execution.denials, told)
+            execution.files_kept = files.kept
             if said:
                 recorder.stream("", "stderr", said)
             recorder.end()

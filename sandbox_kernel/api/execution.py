@@ -124,6 +124,7 @@ class Execution:
             when the cell ended it, or minus the number of the signal that did (-9 for a limit).
         blocked_imports: modules that the policy's rules for code refused.
         returned: the values that ``returns=`` asked for, by name.
+        files_kept: files that it made or changed and that were written into the workspace, see ``files.keep``.
         dropped: why a name in ``returns=`` is not among them.
     """
 
@@ -141,6 +142,7 @@ class Execution:
     blocked_imports: list[str] = field(default_factory=list)
     returned: dict[str, Any] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
+    files_kept: list[str] = field(default_factory=list)
 
     @property
     def success(self) -> bool:

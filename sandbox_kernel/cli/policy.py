@@ -204,14 +204,14 @@ TIGHTER = {
     "file": "the same file",
     "size": "smaller", "count": "smaller", "time": "shorter", "paths": "the same folders, or folders inside them",
     "flag": "`true`", "modules": "the same modules, or modules below them", "refused words": "more names",
-    "names": "fewer names", "types": "fewer types", "file names": "fewer names",
+    "names": "fewer names", "types": "fewer types", "file names": "fewer names", "hidden names": "more names",
     "refused names": "more names", "values": "names that are neither set nor denied there",
 }  # fmt: skip
 KEYS_ONLY = {
     "isolation.level": "a level with every layer of what was fixed (`full` has all)",
     "isolation.require": "the same",
     "network.mode": "",
-    "files.workspace": "`read-only`, then `overlay`",
+    "files.workspace": "`none`, `read-only`, then `overlay`",
     "recovery.checkpoints": "`off`",
     "worker.startup": "`none`",
     "code.dunder_attributes": "`deny`",

@@ -203,7 +203,7 @@ def _build(
         details = {
             "uid": os.getuid(), "gid": os.getgid(), "uid_strategy": plan.identity.strategy,
             "landlock_abi": plan.landlock_abi, "namespaces": namespaces.ids(), "notes": notes,
-            "scratch": plan.scratch,
+            "scratch": plan.scratch, "layered": plan.layered,
         }  # fmt: skip
         if "landlock" in plan.layers and plan.landlock_abi < 1:
             steps("landlock")
@@ -308,7 +308,7 @@ def _confine_in_place(plan: Plan, steps: _Steps) -> None:
     """The supervisor of levels without namespaces; workers are restricted when they are forked."""
     who = plan.identity
     steps("scratch folder")
-    for folder in ("", "/tmp", "/home"):  # noqa: S108 - below the scratch folder
+    for folder in ("", "/tmp", "/home", *["/notebook"] * (plan.cwd == f"{plan.scratch}/notebook")):  # noqa: S108 - below the scratch folder
         os.mkdir(plan.scratch + folder, 0o700)
         if who.uid != os.geteuid():
             os.chown(plan.scratch + folder, who.uid, who.gid)

@@ -7,6 +7,8 @@ first.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import re
 import stat
@@ -198,7 +200,7 @@ def _furnish(
             os.makedirs(os.path.dirname(path[1:]) or ".", exist_ok=True)
             os.symlink(text, path[1:])
     things: list[Bind | Tmpfs | str] = [*plan.binds, *plan.tmpfs, *plan.hidden]
-    writable = [b.path for b in plan.binds if b.writable]
+    writable = [b.path for b in plan.binds if b.writable and not b.layer]
     veils: list[str] = []
     for thing in sorted(things, key=_depth):
         path = thing if isinstance(thing, str) else thing.path
@@ -216,7 +218,7 @@ def _furnish(
         if any(inside(path, w) and path != w for w in writable) and not os.path.exists(target):
             raise FileNotFoundError(2, f"{path}: a place for a mount would have to be made in the workspace")
         if isinstance(thing, Bind) and thing.layer:
-            layers[path] = _overlay(plan, trees[path], target, thing.layer)
+            layers[path] = _overlay(plan, trees[path], path, thing.layer)
         elif isinstance(thing, Bind):
             _attach(trees[path], target, folder=stat.S_ISDIR(os.fstat(trees[path]).st_mode))
         else:
@@ -232,26 +234,54 @@ def _furnish(
     return layers
 
 
-def _overlay(plan: Plan, lower: int, target: str, size: int) -> int:
+def _overlay(plan: Plan, lower: int, path: str, size: int) -> int:
     """Mount a private layer in memory over a folder of the host; returns the layer's descriptor.
 
-    The three folders that overlayfs works on have no path in the finished sandbox: it keeps mounts of its own.
+    The folders that overlayfs works on have no path in the finished sandbox: it keeps mounts of its own. Between the
+    two lies a veil of "whiteouts", which are how overlayfs notes that a name is gone: a cell that makes such a name
+    gets one of its own, and never what is below.
+
+    Raises:
+        OSError: also when a name is visible that should not be.
     """
     linux.mount("layer", _LAYER, "tmpfs", _QUIET, f"size={size},nr_inodes={_inodes(size)},mode=0755")
-    for name in ("lower", "upper", "work"):
+    for name in ("lower", "veil", "upper", "work"):
         os.mkdir(f"{_LAYER}/{name}")
     upper = os.open(f"{_LAYER}/upper", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    os.chmod(f"{_LAYER}/upper", stat.S_IMODE(os.fstat(lower).st_mode) | 0o700)
-    os.chown(f"{_LAYER}/upper", plan.identity.uid, plan.identity.gid)
+    for name in ("upper", "veil"):
+        os.chmod(f"{_LAYER}/{name}", stat.S_IMODE(os.fstat(lower).st_mode) | 0o700)
+        os.chown(f"{_LAYER}/{name}", plan.identity.uid, plan.identity.gid)
     linux.move_mount(lower, "", linux.AT_FDCWD, f"{_LAYER}/lower")
     os.close(lower)
+    names = [os.path.relpath(veiled, path) for veiled in plan.veiled if inside(veiled, path)]
+    for name in names:
+        _veil(name)
+    target = path[1:]
     os.makedirs(target, exist_ok=True)
     # An ordinary user may set only this kind of extended attributes, and only in them overlayfs may keep its notes.
-    options = ",".join(f"{name}dir={_LAYER}/{name}" for name in ("lower", "upper", "work")) + ",userxattr"
+    options = f"lowerdir={_LAYER}/veil:{_LAYER}/lower,upperdir={_LAYER}/upper,workdir={_LAYER}/work,userxattr"
     linux.mount("workspace", target, "overlay", _QUIET, options)
+    for name in names:
+        if os.path.lexists(f"{target}/{name}"):
+            raise OSError(errno.EEXIST, "a name that is to be hidden is visible through the private layer")
     linux.umount(f"{_LAYER}/lower", linux.MNT_DETACH)
     linux.umount(_LAYER, linux.MNT_DETACH)
     return upper
+
+
+def _veil(name: str) -> None:
+    """Hide one name of the lower folder; the folders on the way look as they do there."""
+    parts = name.split("/")
+    for depth in range(1, len(parts)):
+        folder = "/".join(parts[:depth])
+        made = f"{_LAYER}/veil/{folder}"
+        if not os.path.isdir(made):
+            found = os.stat(f"{_LAYER}/lower/{folder}", follow_symlinks=False)
+            os.mkdir(made)
+            os.chmod(made, stat.S_IMODE(found.st_mode))
+            with contextlib.suppress(OSError):  # ids that mean nothing in here
+                os.chown(made, found.st_uid, found.st_gid)
+    os.mknod(f"{_LAYER}/veil/{name}", stat.S_IFCHR, 0)
 
 
 def _depth(thing: Bind | Tmpfs | str) -> tuple[int, str]:

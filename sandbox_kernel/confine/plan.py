@@ -12,14 +12,16 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import IsolationUnavailable
 from . import landlock, limits, seccomp
+from .parts import Access as Access, Bind as Bind, Grant as Grant, Tmpfs as Tmpfs
 from .paths import (  # fmt: skip
     DEVICES, ETC, HOMES, LOCAL_READ, PROC_SELF_READ, SECRET_NAMES, SYSTEM, USER, Python, above, etc_files, existing,
     home_of, import_trap, inside, interpreter, links_along, reachable, visible_workspace,
 )
+from .workspace import PLACES, Patterns, grant_around as grant_around, secrets_below, veiled_paths
 
 if TYPE_CHECKING:  # the process that is confined may have no msgspec
     from ..policy import Policy
@@ -58,42 +60,6 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Bind:
-    """A file or folder of the host at its own path; always nosuid and nodev.
-
-    ``mapped``: shown with its owner's id replaced by the worker's ("try": plain where that is refused;
-    "must": the plan fails).
-    """
-
-    path: str
-    writable: bool = False
-    execute: bool = False
-    mapped: Literal["", "try", "must"] = ""
-    pin: bool = False  # shown as it is; a folder with a mount on it can be neither moved nor removed
-    layer: int = 0  # bytes of a private layer that takes all writing, for overlayfs; 0: none
-
-
-@dataclass(frozen=True, slots=True)
-class Tmpfs:
-    """A private writable folder of at most ``size`` bytes."""
-
-    path: str
-    size: int
-    mode: int = 0o1777
-
-
-Access = Literal["list", "read", "read-exec", "read-write", "device"]  # the names of `landlock.RIGHTS`
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """A Landlock rule: what may be done on and below ``path`` ("list": names in it and below, no content)."""
-
-    access: Access
-    path: str
-
-
-@dataclass(frozen=True, slots=True)
 class Plan:
     """Everything about one sandbox. Sizes in bytes.
 
@@ -101,7 +67,9 @@ class Plan:
         level: the policy's word for it; ``layers`` are what it consists of.
         workspace: real path of the notebook's folder; "" when it is not shown (``notes`` say why).
         protected: paths inside the workspace that stay read-only; ``hidden``: those that are not visible at
-            all.
+            all; ``veiled``: those that the private layer hides, which may not exist yet.
+        mirror: the private folder in which the workspace's files appear as links; "" where there is none.
+        layered: there is a private layer over the workspace.
         scratch: at levels without namespaces, the private folder that the launcher makes and the zygote
             removes.
         rlimits: (number, value), soft and hard alike. ``processes`` is apart because it must be set last.
@@ -120,6 +88,9 @@ class Plan:
     files: tuple[tuple[str, str], ...]
     protected: tuple[str, ...]
     hidden: tuple[str, ...]
+    veiled: tuple[str, ...]
+    mirror: str
+    layered: bool
     grants: tuple[Grant, ...]
     scratch: str
     environment: Mapping[str, str]
@@ -146,6 +117,7 @@ class Plan:
         lines += [f"private {t.path} {t.size} bytes mode {t.mode:o}" for t in self.tmpfs]
         lines += [f"file {path} ({len(text)} bytes)" for path, text in self.files]
         lines += [f"protect {path}" for path in self.protected] + [f"hide {path}" for path in self.hidden]
+        lines += [f"veil {path}" for path in self.veiled] + ([f"mirror {self.mirror}"] if self.mirror else [])
         lines += [f"scratch {self.scratch}"] if self.scratch else []
         lines += [f"landlock {g.access} {g.path}" for g in self.grants]
         lines += [f"landlock abi {self.landlock_abi}", f"seccomp {len(self.bpf) // 8} instructions"]
@@ -183,12 +155,15 @@ def make_plans(
         raise IsolationUnavailable(level, "process", "this level has no process of its own")
     names = levels_of(level, policy.isolation.require)
     asked = "" if workspace is None else os.path.abspath(workspace)
+    asked = asked if policy.files.workspace != "none" else ""
     real = asked and os.path.realpath(asked, strict=True)
-    python = python or Python.this()
+    python, layered = python or Python.this(), bool(real) and policy.files.workspace == "overlay"
     return [
-        _assemble(name, who, policy, asked, launcher_env, hidden, python)
+        _assemble(name, who, policy, asked, launcher_env, hidden, python, mirrored)
         for name in names
         for who in _identities("namespaces" in LAYERS[name], real, python)
+        # An overlay may be refused: by an old kernel, or because the folder is on too many of them already.
+        for mirrored in ((False, True) if layered and "namespaces" in LAYERS[name] else (layered,))
     ]
 
 
@@ -198,6 +173,12 @@ def levels_of(level: str, require: str) -> tuple[str, ...]:
     if level != "auto":
         return (level,)
     return tuple(name for name in ORDER if LAYERS[name] >= LAYERS[require])
+
+
+def in_force(plans: Iterable[Plan], level: str, details: Mapping[str, Any]) -> Plan | None:
+    """The plan for which the zygote reported "ready", with these details."""
+    said = level, details.get("uid_strategy"), bool(details.get("layered"))
+    return next((p for p in plans if (p.level, p.identity.strategy, p.layered) == said), None)
 
 
 def _identities(namespaces: bool, workspace: str, python: Python) -> Iterator[Identity]:
@@ -225,28 +206,9 @@ def _owner(path: str) -> tuple[int, int]:
     return found.st_uid, found.st_gid
 
 
-def grant_around(access: Access, folder: str, without: Iterable[str]) -> list[Grant]:
-    """Rules that grant ``folder`` except the paths ``without``.
-
-    Landlock only adds rights, so a folder that holds an excepted path is granted child by child; new names
-    cannot be made in it then. Links are left out: a rule would follow them.
-    """
-    inner = [p for p in without if inside(p, folder)]
-    if not inner:
-        return [Grant(access, folder)]
-    if folder in inner:
-        return []
-    grants = [Grant("list", folder)]
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            if not entry.is_symlink():
-                grants += grant_around(access, entry.path, inner)
-    return grants
-
-
 def _assemble(
     level: str, who: Identity, policy: Policy, asked: str, launcher_env: Mapping[str, str], hidden: Iterable[str],
-    python: Python,
+    python: Python, mirrored: bool,
 ) -> Plan:  # fmt: skip
     layers, notes = LAYERS[level], []  # type: Layers, list[str]
     namespaces = "namespaces" in layers
@@ -254,7 +216,8 @@ def _assemble(
     hide = {os.path.realpath(h) for h in hidden if os.path.exists(h)}
     links, real = links_along(asked) if asked else ([], "")
     workspace = visible_workspace(real, hide, notes) if real else ""
-    layered = policy.files.workspace == "overlay" and bool(workspace) and namespaces
+    mirrored = mirrored and bool(workspace)
+    layered = policy.files.workspace == "overlay" and bool(workspace) and not mirrored
     writable = layered or (policy.files.workspace == "read-write" and bool(workspace))
 
     # What is shown: real paths, and the links by which they are named.
@@ -266,7 +229,7 @@ def _assemble(
     etc = existing((f"/etc/{name}" for name in ETC), links)
     etc = [e for e in etc if not any(inside(e, folder) for folder in system)]
     if workspace in code:
-        writable = layered = False
+        writable, layered, mirrored = False, False, layered or mirrored
         notes.append("The workspace is on the kernel's own import path, so it is read-only.")
     elif writable and not layered and (trap := import_trap(workspace, links, code, python)):
         writable = False
@@ -281,9 +244,15 @@ def _assemble(
             "that start with a dot, and Jupyter's own files, are hidden" + (
                 "." if layered or not writable else "; new ones can be made.")
         )
+    patterns, secret_links = Patterns(policy.files.hide), set()  # type: Patterns, set[str]
+    if workspace and (namespaces or not writable):
+        secret, secret_links, told = secrets_below(workspace, patterns, (*code, *data))
+        hide |= secret
+        notes += told
     shown = [p for p in (workspace, *data) if p]
     hide = {h for h in hide if h not in code and any(inside(h, s) and h != s for s in shown)}
     protected = {c for c in code if workspace and c != workspace and inside(c, workspace)}
+    veiled = veiled_paths(workspace, hide, secret_links, patterns.later(), (*code, *data)) if layered else set()
 
     binds = {p: Bind(p) for p in etc} | {p: Bind(p, mapped=_mapped(p, who)) for p in data}
     if workspace:
@@ -311,10 +280,17 @@ def _assemble(
         scratch = os.path.join(os.path.realpath(parent), f"sandbox-{secrets.token_hex(8)}")
         tmp, inner_home, private = os.path.join(scratch, "tmp"), os.path.join(scratch, "home"), []
         notes += _losses(level, who)
-        if policy.files.workspace == "overlay" and workspace:
-            notes.append("Without a mount namespace there is no private layer over the workspace, so it is read-only.")
         if real and who.strategy == "root" and os.stat(real).st_uid != 0 and not os.stat(real).st_mode & 0o002:
             notes.append("The workspace belongs to another user and cannot be written.")
+    place = ""
+    if mirrored or policy.files.workspace == "none":
+        place = os.path.join(scratch, "notebook")
+        if namespaces:
+            place = next(p for p in PLACES if not workspace or not inside(workspace, p))
+            private.append(Tmpfs(place, policy.limits.disk or policy.limits.memory, 0o700))
+    if mirrored:
+        notes.append("There is no private layer over the notebook's folder here: cells start in a private folder, in "
+                     "which its files appear as links; what is there already cannot be changed in place.")
     environment = {**launcher_env, **policy.environment.set}
     environment |= {"HOME": inner_home, "USER": USER, "LOGNAME": USER, "SHELL": "/bin/sh", "TMPDIR": tmp}
     environment.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -322,7 +298,7 @@ def _assemble(
     access: Access = "read-write" if writable else "read"
     # Where there are mounts, they hide and protect; rules that go around would only take new names away.
     grants = grant_around(access, workspace, () if namespaces else hide | protected) if workspace else []
-    if len(grants) > 1:
+    if len(grants) > 1 and writable:
         notes.append(
             "No new names can be made at the top of the workspace, because it holds protected paths."
         )
@@ -333,7 +309,7 @@ def _assemble(
         grants += [Grant("list", "/"), Grant("read", "/etc"), Grant("read", "/proc")]
         grants += [Grant("read-write", t.path) for t in private]
     else:
-        grants += [Grant("read-write", tmp), Grant("read-write", inner_home)]
+        grants += [Grant("read-write", path) for path in (tmp, inner_home, place) if path]
         grants += [Grant("read", p) for p in (*etc, *existing(LOCAL_READ, []))]
         # The link stays as it is: it means another folder in each worker.
         grants += [Grant("list", "/proc/self"), *(Grant("read", f"/proc/self/{n}") for n in PROC_SELF_READ)]
@@ -341,10 +317,12 @@ def _assemble(
     notes += seccomp.notes(level, abi) if "seccomp" in layers else []
     return Plan(
         level=level, layers=layers, identity=who, workspace=workspace, workspace_writable=writable,
-        cwd=workspace or (inner_home if asked else tmp), binds=_outermost(binds.values()) if namespaces else (),
+        cwd=place or workspace or (inner_home if asked else tmp), mirror=place if mirrored else "", layered=layered,
+        binds=_outermost(binds.values()) if namespaces else (),
         links=tuple(dict.fromkeys(links)) if namespaces else (), tmpfs=tuple(private),
         files=tuple(etc_files(who.uid, who.gid, inner_home)) if namespaces else (),
-        protected=tuple(sorted(protected)), hidden=tuple(sorted(hide)), grants=tuple(dict.fromkeys(grants)),
+        protected=tuple(sorted(protected)), hidden=tuple(sorted(hide - veiled)), veiled=tuple(sorted(veiled)),
+        grants=tuple(dict.fromkeys(grants)),
         scratch=scratch, environment=environment, rlimits=limits.planned(policy.limits),
         processes=policy.limits.processes, landlock_abi=abi,
         bpf=_compiled(level, abi) if "seccomp" in layers else b"", notes=tuple(notes),

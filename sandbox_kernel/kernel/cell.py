@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..audit import AuditError, AuditLog
 from ..errors import LimitReached, PolicyRefusal, SandboxError
-from ..report import files_text, traceback_lines
-from ..session.denial_text import PlanFacts, explanation
+from ..report import traceback_lines
 from ..session.denials import Denial
+from ..session.ending import end_cell
 from ..session.session import Plan, Session
 
 
@@ -37,13 +36,8 @@ async def explanations(
     session: Session, plans: Sequence[Plan], denials: Sequence[Denial], reply: Mapping[str, Any]
 ) -> str:
     """What the sandbox refused to the cell that just ended, and which of its files were kept, in lines."""
-    said = ""
-    if session.files.layered:
-        report = await asyncio.to_thread(session.files.collect)
-        said = files_text(report.kept, report.inside)
-    facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     error = (str(reply.get("ename")), str(reply.get("evalue"))) if reply.get("status") == "error" else None
-    return said + explanation(denials, error, facts)
+    return (await end_cell(session, plans, denials, error))[0]
 
 
 class Audit:

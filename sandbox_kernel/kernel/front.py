@@ -73,7 +73,8 @@ class SandboxedKernel(ControlKernel, DebugRequests):
         workspace = plans[0].workspace if plans else ""
         self.transcript = Transcript(resolved.policy.limits.output_kept)
         self.sandbox = Session(
-            zygote, resolved.policy, self.publisher, workspace=workspace, record=self.transcript.add
+            zygote, resolved.policy, self.publisher, workspace=workspace, plans=plans,
+            record=self.transcript.add,
         )  # fmt: skip
         profile = self.profile_dir.location if self.profile_dir else ""
         started = startup.prepare(self.sandbox, resolved.policy, profile, workspace, os.environ)
@@ -188,6 +189,7 @@ class SandboxedKernel(ControlKernel, DebugRequests):
             **self.code_gate.at_run_time,
         }  # fmt: skip
         self._cells += 1
+        await self.sandbox.files.refresh()
         with self.questions.allowed(request_id, self._parent_ident["shell"] if allow_stdin else None):
             reply, error = await self._run_cell(content, cell_meta or {})
         self._cells -= 1

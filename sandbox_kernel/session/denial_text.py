@@ -13,8 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ..confine.plan import Plan, in_force
+
 if TYPE_CHECKING:
-    from ..confine.plan import Plan
     from .denials import Denial
 
 _NO_POLICY = "no policy allows it"
@@ -84,6 +85,7 @@ class PlanFacts:
         home: the one of them that is HOME.
         hidden: paths inside the workspace and data folders that are not visible.
         protected: paths inside the workspace that are read-only.
+        mirror: the private folder in which the notebook's files appear as links; "" where there is none.
     """
 
     level: str
@@ -96,12 +98,13 @@ class PlanFacts:
     home: str
     hidden: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
+    mirror: str = ""
 
     @classmethod
     def in_force(cls, plans: Sequence[Plan], level: str, details: Mapping[str, Any]) -> PlanFacts | None:
         """The facts of that plan which the zygote reported "ready" for."""
-        strategy = details.get("uid_strategy")
-        return next((cls.of(p) for p in plans if (p.level, p.identity.strategy) == (level, strategy)), None)
+        plan = in_force(plans, level, details)
+        return None if plan is None else cls.of(plan)
 
     @classmethod
     def of(cls, plan: Plan) -> PlanFacts:
@@ -110,12 +113,12 @@ class PlanFacts:
         shown = [b.path for b in plan.binds] + [path for path, _ in plan.links]
         shown += [g.path for g in plan.grants if g.access in ("read", "read-exec")]
         shown = [p for p in shown if p not in (plan.workspace, "/etc", "/proc", "/proc/self")]
-        private = [t.path for t in plan.tmpfs] or [plan.environment["TMPDIR"], home]
+        private = [t.path for t in plan.tmpfs] or [plan.environment["TMPDIR"], home, *filter(None, [plan.mirror])]
         return cls(
             level=plan.level, cwd=plan.cwd, workspace=plan.workspace, writable=plan.workspace_writable,
             closed_top=any(g.access == "list" and g.path == plan.workspace for g in plan.grants),
-            shown=tuple(dict.fromkeys(shown)), private=tuple(private), home=home, hidden=plan.hidden,
-            protected=plan.protected,
+            shown=tuple(dict.fromkeys(shown)), private=tuple(private), home=home,
+            hidden=(*plan.hidden, *plan.veiled), protected=plan.protected, mirror=plan.mirror,
         )  # fmt: skip
 
 
@@ -172,8 +175,13 @@ def _hint(number: int, path: str, facts: PlanFacts) -> str | None:
     # Where there is a mount namespace what is not shown is not there; Landlock alone says EACCES, and only then.
     full = facts.level == "full"
     refused = number in (errno.EROFS, errno.EACCES)
-    if _within(whole, facts.hidden):
-        return f"{name} is hidden in the sandbox, as settings, keys and Jupyter's own files are; no policy shows it."
+    linked = facts.mirror and _within(whole, (facts.mirror,))
+    original = os.path.join(facts.workspace, os.path.relpath(whole, facts.mirror)) if linked else whole
+    if _within(original, facts.hidden):
+        return (f"{name} is hidden in the sandbox, as settings, keys and Jupyter's own files are; see files.hide in "
+                "the policy.")  # fmt: skip
+    if linked:
+        return _in_mirror(number, name)
     # One may lie in another: a workspace below /tmp, packages in the workspace. The innermost counts.
     depths = {
         "workspace": _depth(whole, (facts.workspace,) if facts.workspace else ()),
@@ -215,9 +223,20 @@ def _in_private(number: int, whole: str, facts: PlanFacts) -> str | None:
             "are not in it. An operator can show folders read-only: see files.read in the policy.")  # fmt: skip
 
 
+def _in_mirror(number: int, name: str) -> str | None:
+    if number not in (errno.EROFS, errno.EACCES):
+        return None
+    return (f"{name} belongs to the notebook's folder, whose files cells can read but not change. Write to a new name, "
+            "or remove it first: that takes it away from the sandbox only.")  # fmt: skip
+
+
 def _in_workspace(number: int, whole: str, name: str, facts: PlanFacts) -> str | None:
     if number not in (errno.EROFS, errno.EACCES):
         return None
+    if facts.mirror:
+        return (f"The notebook's folder itself cannot be changed here ({name}), nor can its hidden and its newest "
+                "files be read by this name. Leave the folder out: in the folder that cells start in they can write, "
+                "and new data is kept next to the notebook.")  # fmt: skip
     if not facts.writable:
         return f"The notebook's folder is read-only in this sandbox ({name}); see files.workspace in the policy."
     if facts.level == "full" and number == errno.EACCES:
@@ -232,6 +251,7 @@ def _in_workspace(number: int, whole: str, name: str, facts: PlanFacts) -> str |
 
 def _writable(facts: PlanFacts) -> str:
     places = ["the notebook's folder"] if facts.workspace and facts.writable else []
+    places += ["the folder that they start in"] if facts.mirror else []
     return " and ".join([*places, "the folders of tempfile"])
 
 

@@ -8,15 +8,21 @@ replaces a file that this object wrote before and that nobody has touched since.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import fnmatch
 import os
 import stat
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..confine import linux
+from ..confine.plan import Plan, in_force
+from ..policy import Files
+from .mirror import Mirror, Names, Seen, descend
 
 DEPTH = 8  # of folders
 ENTRIES = 20_000  # of the layer, files and folders, that are looked at
@@ -26,8 +32,6 @@ _CHUNK = 1 << 20
 _NAME_BYTES = 255
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = _OPEN | os.O_DIRECTORY
-
-Names = tuple[str, ...]  # of the folders and the file, below the top
 
 
 @dataclass
@@ -43,23 +47,6 @@ class Report:
     inside: list[tuple[str, str]] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """A file's identity and state.
-
-    Not the time of its last change of status, which giving it a name sets, too.
-    """
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-
-    @classmethod
-    def of(cls, found: os.stat_result) -> _Seen:
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
-
-
 class FileGate:
     """Keeps new files of one session.
 
@@ -68,31 +55,64 @@ class FileGate:
         workspace: the notebook's folder.
         keep: patterns of file names.
         owner: user and group that new files get; None: those of this process.
+        mirror: what the notebook's files appear by in the layer, when it is a folder of its own.
     """
 
     def __init__(
-        self, layer: int = -1, workspace: str = "", keep: Sequence[str] = (), *, owner: tuple[int, int] | None = None
-    ) -> None:
+        self, layer: int = -1, workspace: str = "", keep: Sequence[str] = (), *,
+        owner: tuple[int, int] | None = None, mirror: Mirror | None = None,
+    ) -> None:  # fmt: skip
+        self._mirror = mirror
+        self._lock = threading.Lock()  # cells on several shells may end at once
         self._layer, self._keep, self._owner, self._top = layer, tuple(keep), owner, -1
         if layer >= 0:
             self._top = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._known: dict[Names, tuple[_Seen, int]] = {}  # of the layer, as they were when they were last dealt with
-        self._ours: dict[Names, _Seen] = {}  # on the disk, as they were written
+        self._known: dict[Names, tuple[Seen, int]] = {}  # of the layer, as they were when they were last dealt with
+        self._ours: dict[Names, Seen] = {}  # on the disk, as they were written
         self._bytes = 0
 
     @classmethod
-    def open(cls, layer: int, workspace: str, keep: Sequence[str]) -> FileGate:
-        """The gate of a front, with a copy of `layer`: as root it gives new files to whoever owns the folder."""
-        found = os.stat(workspace)
-        owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 and found.st_uid else None
-        return cls(os.dup(layer), workspace, keep, owner=owner)
+    def of(cls, plans: Sequence[Plan], files: Files, ready: Mapping[str, Any], folders: Sequence[int]) -> FileGate:
+        """The gate of a front; as root it gives new files to whoever owns the folder.
+
+        Args:
+            plans: those of which the zygote took one.
+            files: of the policy.
+            ready: the zygote's greeting.
+            folders: descriptors of the sandbox's folders that have no path here; their paths in there are in `ready`.
+        """
+        details, places = ready.get("details", {}), dict(zip(ready.get("folders", ()), folders, strict=False))
+        plan = in_force(plans, ready.get("level", ""), details)
+        if plan is None or not (plan.layered or plan.mirror):
+            return cls()
+        inside = places.get(plan.mirror or plan.workspace)
+        layer = os.dup(inside) if inside is not None else os.open(plan.mirror, _FOLDER)
+        found, root = os.stat(plan.workspace), os.geteuid() == 0
+        owner = (found.st_uid, found.st_gid) if root and found.st_uid else None
+        cells = (details["uid"], details["gid"]) if root else None
+        mirror = Mirror.of(os.dup(layer), plan, files.hide, cells) if plan.mirror else None
+        return cls(layer, plan.workspace, files.keep, owner=owner, mirror=mirror)
 
     def close(self) -> None:
         """Release the descriptors; idempotent."""
-        for fd in (self._layer, self._top):
-            if fd >= 0:
-                os.close(fd)
-        self._layer = self._top = -1
+        with self._lock:
+            for fd in (self._layer, self._top):
+                if fd >= 0:
+                    os.close(fd)
+            if self._mirror is not None:
+                self._mirror.close()
+            self._layer = self._top = -1
+            self._mirror = None
+
+    async def refresh(self) -> None:
+        """Let cells see what came into the notebook's folder, where that does not happen by itself."""
+        if self._mirror is not None:
+            await asyncio.to_thread(self._refresh)
+
+    def _refresh(self) -> None:
+        with self._lock:
+            if self._mirror is not None:
+                self._mirror.refresh()
 
     @property
     def layered(self) -> bool:
@@ -101,10 +121,14 @@ class FileGate:
 
     def collect(self) -> Report:
         """Keep what is new or changed since the last time. Blocks while it copies; never raises for a file."""
+        with self._lock:
+            return self._collected() if self.layered else Report()
+
+    def _collected(self) -> Report:
         report = Report()
         for names, found, folder in self._walk():
-            seen = _Seen.of(found), found.st_ctime_ns  # (cells can set the other times)
-            if self._known.get(names) == seen:
+            seen = Seen.of(found), found.st_ctime_ns  # (cells can set the other times)
+            if self._known.get(names) == seen or (self._mirror is not None and self._mirror.made(names, found)):
                 continue
             self._known[names] = seen
             shown = "/".join(names)
@@ -129,7 +153,7 @@ class FileGate:
         while waiting:
             at = waiting.pop()
             try:
-                folder = _descend(self._layer, at)
+                folder = descend(self._layer, at)
             except OSError:
                 continue
             try:
@@ -175,6 +199,8 @@ class FileGate:
             found = os.fstat(source)
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(errno.ESTALE, "replaced")
+            if self._mirror is not None and found.st_uid != os.fstat(self._layer).st_uid:
+                raise OSError(errno.EPERM, "somebody else's file")  # a hard link, where no Landlock forbids that
             place = self._folder_on_disk(names[:-1])
             try:
                 self._write(names, source, place)
@@ -205,7 +231,7 @@ class FileGate:
         except FileNotFoundError:
             ours = None
         else:
-            if ours is None or _Seen.of(there) != ours:
+            if ours is None or Seen.of(there) != ours:
                 raise FileExistsError(errno.EEXIST, "there is one already")
         spare = f".{name[:100]}.{os.urandom(6).hex()}"  # hidden from those who list the folder meanwhile
         copy = os.open(spare, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=place)
@@ -218,7 +244,7 @@ class FileGate:
                 _write_all(copy, chunk)
             if self._owner is not None:
                 os.fchown(copy, *self._owner)
-            written = _Seen.of(os.fstat(copy))
+            written = Seen.of(os.fstat(copy))
             self._put(spare, name, place, ours)
             self._bytes += size
             self._ours[names] = written
@@ -227,26 +253,15 @@ class FileGate:
             os.unlink(spare, dir_fd=place)
 
     @staticmethod
-    def _put(spare: str, name: str, place: int, ours: _Seen | None) -> None:
+    def _put(spare: str, name: str, place: int, ours: Seen | None) -> None:
         """Give the finished file its name: it appears whole, and takes nobody else's."""
         if ours is None:
             os.link(spare, name, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
             return
         linux.exchange(place, spare, name)
-        if _Seen.of(os.stat(spare, dir_fd=place, follow_symlinks=False)) != ours:  # somebody else's since we looked
+        if Seen.of(os.stat(spare, dir_fd=place, follow_symlinks=False)) != ours:  # somebody else's since we looked
             linux.exchange(place, spare, name)
             raise FileExistsError(errno.EEXIST, "there is one already")
-
-
-def _descend(top: int, names: Names) -> int:
-    folder = os.open(".", _FOLDER, dir_fd=top)
-    for name in names:
-        try:
-            inner = os.open(name, _FOLDER, dir_fd=folder)
-        finally:
-            os.close(folder)
-        folder = inner
-    return folder
 
 
 def _plain(name: str) -> bool:

@@ -44,6 +44,7 @@ class Session:
         policy: limits and grace times.
         sink: receives what the worker shows.
         workspace: the folder that the cells may write to; "" where there is none.
+        plans: those of which the zygote took one.
         record: called with all text of the running cell, shown or not.
 
     Attributes:
@@ -57,8 +58,9 @@ class Session:
 
     def __init__(
         self, zygote: Zygote | SandboxError, policy: Policy, sink: Sink, *, workspace: str = "",
-        record: Callable[[str], None] = lambda _text: None,
+        plans: Sequence[Plan] = (), record: Callable[[str], None] = lambda _text: None,
     ) -> None:  # fmt: skip
+        self._plans = plans
         self.policy, self.debugging = policy, Debugging(self.request, policy.limits)
         self.supervisor = Supervisor(
             zygote, on_message=self.debugging.before(self._message), on_raw=self._raw, on_lost=self._lost,
@@ -231,8 +233,7 @@ class Session:
         folders, memory_folders = [details.get("scratch", ""), *workspace], None
         if count := len(ready.get("folders", ())):
             memory_folders, ready["fds"] = ready["fds"][:count], ready["fds"][count:]
-            if ready.get("layers"):
-                self.files = FileGate.open(memory_folders[-1], self._workspace, self.policy.files.keep)
+        self.files = FileGate.of(self._plans, self.policy.files, ready, memory_folders or ())
         self.watchdog.start(
             self._loop, ready["pid"], folders=folders, uid=details.get("uid", -1), memory_folders=memory_folders
         )
@@ -302,6 +303,7 @@ class Session:
             await asyncio.wait([future], timeout=grace_s)
             worker.drain_pipes()
             self._sink.flush()
+        await asyncio.to_thread(self.files.collect)  # exit handlers and threads write, too
         self.watchdog.close()
         self.supervisor.close()
         self.files.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -67,14 +68,23 @@ Start = Callable[..., Running]
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
     """Starts kernels: ``start(level="full", env={...})``; all are ended afterwards."""
+    with starting(tmp_path) as begin:
+        yield begin
+
+
+@contextlib.contextmanager
+def starting(tmp_path: Path) -> Iterator[Start]:
+    """As `start`, for a fixture that lasts longer."""
     specs = tmp_path / "kernels"
     shutil.copytree(SPEC, specs / "sandboxed-python")
     running: list[Running] = []
     logs: list[BinaryIO] = []
 
-    def begin(level: str = "auto", *, policy: str = "", env: dict[str, str] | None = None) -> Running:
-        folder = tmp_path / f"work{len(running)}"
-        folder.mkdir()
+    def begin(
+        level: str = "auto", *, policy: str = "", env: dict[str, str] | None = None, folder: Path | None = None
+    ) -> Running:
+        folder = folder or tmp_path / f"work{len(running)}"
+        folder.mkdir(exist_ok=True)
         file = tmp_path / f"policy{len(running)}.toml"
         file.write_text(f'[isolation]\nlevel = "{level}"\n{policy}')
         manager = KernelManager(

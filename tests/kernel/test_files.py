@@ -1,50 +1,84 @@
-"""The private layer over the notebook's folder, in a running kernel."""
+"""The private layer over the notebook's folder, or the private folder in its place, in a running kernel."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .conftest import Running, Start
+from .conftest import LEVELS, Running, Start, starting
 
 POLICY = '[files]\nworkspace = "overlay"\n'
+SECRET = "the-persons-own-secret"
+SECRETS = (
+    ".env", ".git/config", ".ssh/id_ed25519", ".bash_history", ".ipython/profile_default/history.sqlite",
+    ".jupyter/jupyter_server_config.json", ".local/share/jupyter/runtime/kernel-1.json", "kernel-2.json",
+    "jpserver-1.json", "jupyter_cookie_secret", "server.pem", "TLS.KEY", "id_rsa", "credentials.json",
+    "sub/.env", "sub/deep/.git/config", "sub/deep/token.json",
+)  # fmt: skip
 
 
-@pytest.fixture
-def kernel(start: Start) -> Running:
-    kernel = start("full", policy=POLICY)
-    (kernel.folder / "data.csv").write_text("a,b\n1,2\n")
-    kernel.good("import os")
-    return kernel
+@pytest.fixture(scope="module", params=LEVELS)
+def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    top = tmp_path_factory.mktemp("files")
+    folder = top / "home"
+    for name in SECRETS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(SECRET)
+    (folder / "data.csv").write_text("a,b\n1,2\n")
+    (folder / "sub" / "inner.txt").write_text("inner")
+    with starting(top) as start:
+        kernel = start(request.param, policy=POLICY, folder=folder)
+        kernel.good("import os")
+        yield kernel
 
 
 def _disk(folder: Path) -> set[str]:
-    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
+    found = {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+    return found - set(SECRETS)
 
 
 def test_data_is_kept_and_code_is_not(kernel: Running) -> None:
     outcome = kernel.good("open('out.csv', 'w').write('x'); open('helper.py', 'w').write('y = 1'); import helper")
     assert "[Kept next to the notebook: out.csv]" in outcome.stderr
     assert "(not among files.keep): helper.py" in outcome.stderr
-    assert _disk(kernel.folder) == {"data.csv", "out.csv"}
+    assert "out.csv" in _disk(kernel.folder) and "helper.py" not in _disk(kernel.folder)
     assert kernel.good("print(helper.y)").stderr == "", "what did not change is not told again"
 
 
+def test_code_that_a_cell_writes_runs(kernel: Running) -> None:
+    kernel.good("%%writefile written.py\nname = 'module'\nprint('ran')")
+    assert kernel.good("import written; print(written.name)").stdout == "ran\nmodule\n"
+    assert kernel.good("%run written.py").stdout == "ran\n"
+
+
 def test_what_is_on_the_disk_stays_as_it_is(kernel: Running) -> None:
-    kernel.good("open('data.csv', 'a').write('3,4'); os.rename('data.csv', 'b.csv')\nprint(open('b.csv').read())")
-    kernel.good("os.mkdir('new'); os.rename('b.csv', 'new/c.csv')")
+    (kernel.folder / "mine.csv").write_text("theirs")
+    kernel.good("os.rename('mine.csv', 'moved.csv')\nassert open('moved.csv').read() == 'theirs'")
+    kernel.good("os.mkdir('new'); os.rename('moved.csv', 'new/c.csv')")
+    kernel.good("import shutil; shutil.rmtree('new'); shutil.rmtree('sub'); assert 'mine.csv' not in os.listdir()")
+    assert (kernel.folder / "mine.csv").read_text() == "theirs" and (kernel.folder / "sub" / "inner.txt").exists()
+
+
+def test_writing_over_what_is_there(kernel: Running) -> None:
+    outcome = kernel.run("open('data.csv', 'a').write('3,4')")
+    if outcome.ok:  # in a layer
+        assert "not the sandbox's): data.csv" in outcome.stderr
+    else:
+        assert "belongs to the notebook's folder" in outcome.stderr
+        kernel.good("text = open('data.csv').read(); os.remove('data.csv'); open('data.csv', 'w').write(text + '3,4')")
+    assert "3,4" in kernel.good("print(open('data.csv').read())").stdout
     assert (kernel.folder / "data.csv").read_text() == "a,b\n1,2\n"
-    kernel.good("import shutil; shutil.rmtree('new'); assert 'data.csv' not in os.listdir()")
-    assert (kernel.folder / "data.csv").exists()
 
 
 def test_ordinary_work(kernel: Running) -> None:
     kernel.good(
         "import pandas as pd, numpy as np, matplotlib.pyplot as plt, sqlite3, tempfile, zipfile, joblib\n"
-        "df = pd.read_csv('data.csv'); df.to_csv('a.csv'); df.to_parquet('a.parquet'); df.to_excel('a.xlsx')\n"
+        "df = pd.DataFrame({'a': [1], 'b': [2]}); df.to_csv('a.csv'); df = pd.read_csv('a.csv', index_col=0)\n"
+        "df.to_parquet('a.parquet'); df.to_excel('a.xlsx')\n"
         "plt.plot([1, 2]); plt.savefig('a.png'); plt.close(); np.save('a.npy', np.arange(3))\n"
         "con = sqlite3.connect('a.db'); df.to_sql('t', con); con.commit(); con.close()\n"
         "os.makedirs('d/e'); open('d/e/a.txt', 'w').write('x'); os.rename('d/e/a.txt', 'd/b.txt')\n"
@@ -54,44 +88,113 @@ def test_ordinary_work(kernel: Running) -> None:
         timeout=60,
     )
     kept = _disk(kernel.folder)
-    assert {"a.csv", "a.parquet", "a.xlsx", "a.png", "a.npy", "a.db", "d", "d/b.txt"} <= kept
-    assert not any(name.startswith("cache/") and name.endswith(".py") for name in kept) and "a.zip" not in kept
+    assert {"a.csv", "a.parquet", "a.xlsx", "a.png", "a.npy", "a.db", "d/b.txt"} <= kept
+    assert not any(name.endswith(".py") for name in kept) and "a.zip" not in kept
     with sqlite3.connect(kernel.folder / "a.db") as con:
         assert con.execute("select a from t").fetchall() == [(1,)]
     con.close()
 
 
 def test_hostile_names_and_links_do_not_leave(kernel: Running) -> None:
+    before = _disk(kernel.folder)
     kernel.good(
         "os.symlink('/etc/hostname', 'l.csv'); os.symlink('/', 'root'); os.mkfifo('f.csv')\n"
-        "for name in ('.env', '.bashrc', 'x.py', 'n\\n.csv', '-f.csv', 'conftest.py', 'Untitled.ipynb'):\n"
+        "for name in ('.envrc', '.bashrc', 'x.py', 'n\\n.csv', '-f.csv', 'conftest.py', 'Untitled.ipynb'):\n"
         "    open(name, 'w').write('x')"
     )
-    assert _disk(kernel.folder) == {"data.csv"}
+    assert _disk(kernel.folder) == before
 
 
-def test_the_layer_has_a_size(start: Start) -> None:
+LOOK = """
+import os
+found = []
+for top in (os.getcwd(), FOLDER):
+    for name in NAMES:
+        try:
+            found.append(open(os.path.join(top, name)).read())
+        except OSError:
+            pass
+    for folder, folders, files in os.walk(top):
+        for name in files:
+            try:
+                if os.path.isfile(os.path.join(folder, name)):
+                    found.append(open(os.path.join(folder, name), errors='replace').read())
+            except OSError:
+                pass
+print(sum(SECRET in text for text in found), len(found) > 0)
+"""
+
+
+def _look(kernel: Running) -> str:
+    names = (*SECRETS, *(f"door{n}" for n in range(3)))
+    values = f"FOLDER, NAMES, SECRET = {str(kernel.folder)!r}, {names!r}, {SECRET!r}\n"
+    return kernel.good(values + LOOK).stdout
+
+
+def test_no_secret_is_to_be_read(kernel: Running) -> None:
+    assert sum(SECRET in (kernel.folder / name).read_text() for name in SECRETS) == len(SECRETS), "they are there"
+    assert _look(kernel) == "0 True\n"
+    outcome = kernel.run("open('.env')")
+    assert "files.hide" in outcome.stderr
+
+
+def test_no_link_to_a_secret_helps(kernel: Running) -> None:
+    kernel.good(f"for n, name in enumerate(['.env', '.git/config', 'sub/.env']):\n"
+                f"    os.symlink(os.path.join({str(kernel.folder)!r}, name), f'door{{n}}')")  # fmt: skip
+    assert _look(kernel) == "0 True\n"
+
+
+def test_secrets_that_come_later(kernel: Running) -> None:
+    for name in (".netrc", ".aws/credentials"):
+        (kernel.folder / name).parent.mkdir(exist_ok=True)
+        (kernel.folder / name).write_text(SECRET)
+    try:
+        outcome = kernel.good(
+            f"for top in ('', {str(kernel.folder)!r}):\n    for name in ('.netrc', '.aws/credentials'):\n"
+            "        try: print(open(os.path.join(top, name)).read())\n"
+            "        except OSError as error: print(type(error).__name__)"
+        )
+        assert SECRET not in outcome.stdout and len(outcome.stdout.split()) == 4
+    finally:
+        (kernel.folder / ".netrc").unlink()
+
+
+def test_hidden_names_can_be_made_anew(kernel: Running) -> None:
+    kernel.good("os.makedirs('.git/hooks'); open('.git/hooks/pre-commit', 'w').write('x'); os.rename('.git', '.old')")
+    assert not (kernel.folder / ".git" / "hooks").exists() and (kernel.folder / ".git" / "config").read_text() == SECRET
+    assert _look(kernel) == "0 True\n"
+
+
+def test_files_that_come_later_are_seen(kernel: Running) -> None:
+    (kernel.folder / "later.csv").write_text("late")
+    assert kernel.good("print(open('later.csv').read())").stdout == "late\n"
+
+
+def test_the_layer_outlives_a_lost_worker(kernel: Running) -> None:
+    kernel.good("open('survivor.py', 'w').write('y = 1')")
+    kernel.run("os._exit(3)")
+    kernel.good("import survivor, os; assert survivor.y == 1")
+
+
+def test_it_has_a_size(start: Start) -> None:
     kernel = start("full", policy=f'{POLICY}[limits]\ndisk = "8MiB"\n')
     outcome = kernel.run("open('big.bin', 'wb').write(b'x' * (9 << 20))")
     assert outcome.reply["ename"] == "OSError" and "No space left" in outcome.reply["evalue"]
     assert kernel.good("print(6 * 7)").stdout == "42\n"
 
 
-def test_secrets_stay_hidden(start: Start, tmp_path: Path) -> None:
+def test_a_notebook_in_the_home(start: Start, tmp_path: Path) -> None:
     kernel = start("full", policy=POLICY, env={"HOME": str(tmp_path)})  # the folder lies in the home
     kernel.good("import os\nassert 'work0' in os.getcwd()")
     outcome = kernel.run("print(os.listdir('..'))")
     assert "ipython" not in outcome.stdout
 
 
-def test_below_full_it_is_read_only_and_that_is_said(start: Start) -> None:
-    kernel = start("seccomp+landlock", policy=POLICY)
-    assert "no private layer" in kernel.good("%sandbox").stdout
-    assert not kernel.run("open('out.csv', 'w')").ok
-    assert os.listdir(kernel.folder) == []
-
-
-def test_the_layer_outlives_a_lost_worker(kernel: Running) -> None:
-    kernel.good("open('helper.py', 'w').write('y = 1')")
-    kernel.run("os._exit(3)")
-    kernel.good("import helper; assert helper.y == 1")
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_folder_at_all(start: Start, level: str, tmp_path: Path) -> None:
+    (tmp_path / "work0").mkdir()
+    (tmp_path / "work0" / "data.csv").write_text(SECRET)
+    kernel = start(level, policy='[files]\nworkspace = "none"\n')
+    kernel.good("import os; assert os.listdir() == []; open('a.csv', 'w').write('x')")
+    assert not kernel.run(f"print(open({str(kernel.folder / 'data.csv')!r}).read())").ok
+    assert os.listdir(kernel.folder) == ["data.csv"]

@@ -1,0 +1,32 @@
+"""What is done and said when a cell has ended: its files, and what the sandbox refused to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from ..confine.plan import Plan
+from ..report import files_text
+from .denial_text import PlanFacts, explanation
+from .denials import Denial
+from .files import Report
+from .session import Session
+
+
+async def end_cell(
+    session: Session, plans: Sequence[Plan], denials: Sequence[Denial], error: tuple[str, str] | None
+) -> tuple[str, Report]:
+    """Keep the files of the cell that just ended.
+
+    Args:
+        session: in which it ran.
+        plans: those of which the zygote took one.
+        denials: system calls that were refused to it.
+        error: name and value of the error that ended it.
+
+    Returns:
+        What there is to say, in lines, and what became of its files.
+    """
+    report = await asyncio.to_thread(session.files.collect) if session.files.layered else Report()
+    facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
+    return files_text(report.kept, report.inside) + explanation(denials, error, facts), report
