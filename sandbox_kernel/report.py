@@ -54,6 +54,14 @@ def omitted_total(text_bytes: int, messages: int, rule: str) -> str:
     return f"[Omitted here: {' and '.join(parts)}; {rule}]\n"
 
 
+def leftovers_ended(limit: int) -> str:
+    """The line in a cell that says why processes of earlier cells are gone."""
+    return (
+        "[Processes that earlier cells had left running were ended: the session was about to hold more memory than "
+        f"limits.memory = {size_text(limit)}; the variables are kept]\n"
+    )
+
+
 def time_at_breakpoints() -> str:
     """The line beside a time limit's error while somebody debugs."""
     return "[A debug session is open: time at a breakpoint counts towards limits.cell_time]\n"

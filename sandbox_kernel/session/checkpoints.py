@@ -189,13 +189,21 @@ class Checkpoints:
         self._budget.refill()  # whatever cost the last worker may come again, and one copy fewer is left
         self._before, self._pid, self._dirty = None, -1, False
 
-    def relieve(self) -> bool:
-        """The session is about to hold too much memory; true when its copies were ended instead, which may help."""
-        worker = read_process(self._pid) if self.sleeping() else None
+    def owners(self) -> list[int]:
+        """The process ids of worker and copies; empty while there is no worker in service."""
+        worker = self._supervisor.worker
+        if worker is None or not self._supervisor.ready:
+            return []
+        return [host_pid(worker.pidfd), *(copy.pid for copy in self.sleeping())]
+
+    def relieve(self) -> list[int]:
+        """The session is about to hold too much memory: the process ids of its copies, if it does without them now."""
+        pids = [copy.pid for copy in self.sleeping()]
+        worker = read_process(self._pid) if pids else None
         if worker is None or worker.rss > _ALONE * self._memory:
-            return False
+            return []
         self.drop(_NO_ROOM)
-        return True
+        return pids
 
     def drop(self, reason: str) -> None:
         """End all copies."""
@@ -227,7 +235,7 @@ class Checkpoints:
 
     async def _make(self) -> None:
         worker = self._supervisor.worker
-        if not self._dirty or worker is None or not self._affordable():
+        if not self._dirty or worker is None or not self._supervisor.ready or not self._affordable():
             return
         copies, number = self._copies, self._supervisor.next_number()
         self._dirty = False

@@ -11,10 +11,12 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _COUNT_S = 0.1
+_DYING_S = 10.0  # a process that was killed gives its memory back a little later, on a busy machine much later
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -82,6 +84,7 @@ class ProcessTree:
         self._foreign: set[int] = set()
         self._newest = b""
         self._copies: dict[int, tuple[int, Process]] = {}  # by pid: whose, and that one when it was made
+        self._struck: dict[int, tuple[int, float]] = {}  # by pid: when it was started, and until when it may be dying
 
     def copied(self, copy: int, original: int) -> None:
         """`copy` was just forked from `original`, whose child it may not be any more: they share what they hold."""
@@ -90,6 +93,8 @@ class ProcessTree:
             self._copies[copy] = original, before
 
     def _own(self, pid: int, process: Process) -> int:
+        if self._is_dying(pid, process):
+            return 0
         original, before = self._copies.get(pid, (0, process))
         now = self._members.get(original)
         if now is None or now.started != before.started:
@@ -124,6 +129,8 @@ class ProcessTree:
         """
         total, give_up = 0, time.perf_counter() + _COUNT_S
         for pid, process in sorted(self._members.items(), key=lambda item: -item[1].own):
+            if self._is_dying(pid, process):
+                continue
             if time.perf_counter() > give_up:
                 total += self._own(pid, process)
                 continue
@@ -135,10 +142,33 @@ class ProcessTree:
                 total += min(fields.get("RssAnon", 0), self._own(pid, process)) + fields.get("RssShmem", 0)
         return total
 
-    def strike(self) -> None:
-        """Kill all members but the zygote, as the last look saw them; what was forked since goes on."""
+    def others(self, spared: Collection[int], before_s: float) -> list[int]:
+        """The members, but for the zygote and these, that were started before that time.
+
+        Args:
+            before_s: seconds on the clock CLOCK_BOOTTIME.
+        """
+        before = before_s * _TICKS
+        return [
+            pid for pid, process in self._members.items()
+            if pid != self._root and pid not in spared and process.started < before
+        ]  # fmt: skip
+
+    def without(self, pids: Collection[int]) -> int:
+        """What `held` would be, were these gone."""
+        kept, self._members = self._members, {pid: p for pid, p in self._members.items() if pid not in pids}
+        try:
+            return self.held()
+        finally:
+            self._members = kept
+
+    def strike(self, pids: Collection[int] | None = None) -> None:
+        """Kill these members (None: all but the zygote), as the last look saw them; what was forked since goes on.
+
+        What they hold does not count any more: it is about to be given back, and they take nothing anew.
+        """
         for pid, process in self._members.items():
-            if pid == self._root:
+            if pid == self._root or (pids is not None and pid not in pids):
                 continue
             with contextlib.suppress(OSError):
                 fd = os.pidfd_open(pid)
@@ -146,8 +176,16 @@ class ProcessTree:
                     now = self._read(pid)  # after the pidfd: the number cannot have been given to another since
                     if now is not None and now.started == process.started:
                         signal.pidfd_send_signal(fd, signal.SIGKILL)
+                        self._struck[pid] = process.started, time.monotonic() + _DYING_S
                 finally:
                     os.close(fd)
+
+    def _is_dying(self, pid: int, process: Process) -> bool:
+        started, until = self._struck.get(pid, (-1, 0.0))
+        if started == process.started and time.monotonic() < until:
+            return True
+        self._struck.pop(pid, None)
+        return False
 
     # ------------------------------------------------------------ who
 

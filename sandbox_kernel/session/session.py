@@ -16,6 +16,7 @@ from ..confine.launch import ZygoteLink as Zygote
 from ..confine.plan import Plan
 from ..errors import LimitReached, RequestTooLarge, SandboxError
 from ..policy import Policy
+from ..report import leftovers_ended
 from .checkpoints import Checkpoints
 from .debugging import Debugging
 from .exchange import Exchange
@@ -72,7 +73,10 @@ class Session:
             ask=lambda number, fds: self.request("checkpoint", f"checkpoint-{number}", {}, fds=fds),
             made=lambda copy, pid: self.watchdog.copied(copy.pid, pid),
         )  # fmt: skip
-        self.watchdog = Watchdog(policy.limits, on_breach=self._over, relieve=self.checkpoints.relieve)
+        self.watchdog = Watchdog(
+            policy.limits, on_breach=self._over, relieve=self.checkpoints.relieve, owners=self.checkpoints.owners,
+            on_leftovers=self._leftovers_ended,
+        )  # fmt: skip
         self._runs = Runs(policy.limits, self.supervisor, sink, record)
         self.output, self.clock = self._runs.main.output, self._runs.main.clock
         self._subshells: list[str] = []
@@ -82,6 +86,7 @@ class Session:
         self.interrupts = Interrupts(self._runs, self.requests, self.supervisor, policy.limits.interrupt_grace)
         self._incoming = Incoming(self._runs, self.requests, self.supervisor, self.exchange, sink)
         self._untold: SandboxError | None = None  # a loss that no cell was there to report
+        self._news = ""  # what else the next cell begins with
         self._closing = False
 
     def run_first(self, files: Sequence[tuple[str, str]]) -> None:
@@ -241,12 +246,22 @@ class Session:
     def _over(self, error: LimitReached, gently: bool) -> None:
         self._runs.over(error, self.watchdog.culprits, gently=gently)
 
+    def _leftovers_ended(self) -> None:
+        text, main = leftovers_ended(self.policy.limits.memory), self._runs.main
+        if main.id and main.cell:
+            self._sink.stream(main.id, "stderr", text)
+        else:
+            self._news = text
+
     def _tell_loss(self, request_id: str, fields: Mapping[str, Any]) -> None:
-        """Say at the beginning of a cell that the variables were lost since the last one."""
+        """Say at the beginning of a cell what has happened since the last one: that the variables were lost, say."""
         content = fields.get("content")
-        if self._untold is not None and not (isinstance(content, Mapping) and content.get("silent")):
-            self._sink.stream(request_id, "stderr", f"{self._untold.explain()}\n")
-            self._untold = None
+        if isinstance(content, Mapping) and content.get("silent"):
+            return
+        lost = f"{self._untold.explain()}\n" if self._untold is not None else ""
+        if lost or self._news:
+            self._sink.stream(request_id, "stderr", lost + self._news)
+        self._untold, self._news = None, ""
 
     # ------------------------------------------------------------ the end
 

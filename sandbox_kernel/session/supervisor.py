@@ -82,6 +82,7 @@ class Supervisor:
         self._cause: SandboxError | None = None
         self._signal_sent: asyncio.Future[None] | None = None
         self._stop: asyncio.Future[None] | None = None
+        self._dying: asyncio.Future[None] | None = None  # done when the worker that was killed is gone
         self._start_timer: asyncio.TimerHandle | None = None
         self._closing = False
 
@@ -101,7 +102,12 @@ class Supervisor:
     @property
     def ready(self) -> bool:
         """Whether the worker takes requests."""
-        return self.worker is not None and self._ready.done()
+        return self.worker is not None and self._ready.done() and not self.doomed
+
+    @property
+    def doomed(self) -> bool:
+        """Whether the worker was killed and is not gone yet: what it says now comes too late."""
+        return self._dying is not None
 
     def counted(self, op: str, count: int) -> None:
         """Note the number of the next cell, out of a reply. Debug requests are answered beside the cells: no news."""
@@ -121,19 +127,33 @@ class Supervisor:
         if self._signal_sent is not None:
             # An interrupt of the cell before is on its way; it must land before the next request does.
             await asyncio.wait([self._signal_sent], timeout=EXIT_NEWS_S)
+        if self._dying is not None:
+            # It is killed for a request that it has answered meanwhile: the next must not be lost with it.
+            await self._wait(self._dying, stoppable=stoppable)
         if self.failed is not None:
             raise self.failed
         if self.worker is None and self.level:
             self._fork()  # the last attempt failed; try once for each request
-        if not self._ready.done():
-            ready, stop = self._ready, self._loop.create_future()
-            if stoppable:
-                self._stop = stop
-            await asyncio.wait([ready, stop], return_when=asyncio.FIRST_COMPLETED)
-            if not ready.done():
-                raise Interrupted("The cell was interrupted while the sandbox was starting; it did not begin.")
-            return ready.result()
-        return self._ready.result()
+        ready = self._ready
+        await self._wait(ready, stoppable=stoppable)
+        return ready.result()
+
+    async def _wait(self, news: asyncio.Future[Any], *, stoppable: bool) -> None:
+        if news.done():
+            return
+        stop = self._loop.create_future()
+        if stoppable:
+            self._stop = stop
+        await asyncio.wait([news, stop], return_when=asyncio.FIRST_COMPLETED)
+        if not news.done():
+            raise Interrupted("The cell was interrupted while the sandbox was starting; it did not begin.")
+
+    def _gone(self) -> None:
+        """There is no worker any more."""
+        self.worker = None
+        if self._dying is not None and not self._dying.done():
+            self._dying.set_result(None)
+        self._dying = None
 
     def interrupt(self) -> None:
         """SIGINT for the worker and the children of its cell; before the worker is ready, end the wait for it."""
@@ -155,6 +175,8 @@ class Supervisor:
             return
         if self._cause is None:
             self._cause = cause
+        if self._dying is None:
+            self._dying = self._loop.create_future()
         self._zygote.kill(self.worker.number)
 
     def abandon(self, error: SandboxError) -> None:
@@ -180,7 +202,7 @@ class Supervisor:
             self.group.close()
         if self.worker is not None:
             self.worker.close()
-            self.worker = None
+        self._gone()
 
     # ------------------------------------------------------------ birth
 
@@ -201,6 +223,8 @@ class Supervisor:
         self._start_timer = self._loop.call_later(START_S, self.kill, error, number)
 
     def _message(self, message: schema.Message, buffers: list[memoryview], size: int) -> None:
+        if isinstance(message, schema.Reply) and self.doomed:
+            return  # its request hears of the loss instead, once it is known what is lost
         if not isinstance(message, schema.Ready):
             self._on_message(message, buffers, size)
         elif self._ready.done() or self._greeting is not None:
@@ -253,7 +277,7 @@ class Supervisor:
         worker.drain()
         # Whatever the dead worker's cells started must not live on beside the next worker.
         self._zygote.kill(number)
-        self.worker = None
+        self._gone()
         worker.close()
         error = self._cause or (self.group and self.group.breach()) or WorkerLost(describe_exit(status))
         error.data.setdefault("status", os.waitstatus_to_exitcode(status))
@@ -340,7 +364,7 @@ class Supervisor:
             self._meet()
         elif kind == "fork_failed":
             self.worker.close()
-            self.worker = None
+            self._gone()
             self._lose(WorkerLost(f"no new process could be made for it ({event['error']})"))
         elif kind == "exit":
             self._exited(event["worker"], event["status"])

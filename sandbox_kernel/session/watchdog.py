@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from ..errors import DiskLimit, LimitReached, MemoryLimit, ProcessLimit, TimeLimit
 from ..policy import Limits
@@ -51,7 +51,9 @@ class Watchdog:
         limits: of the policy.
         on_breach: called with the error, and whether the cell may be ended gently (else all is killed at once).
             Called once for a gentle end and once for a kill; then nothing is reported until the next cell or worker.
-        relieve: called before a MemoryLimit is reported; true when something else gives memory back instead.
+        relieve: called before a MemoryLimit is reported: the processes that are ended instead, when there are any.
+        owners: the worker and its copies, by process id; empty while that is not known.
+        on_leftovers: called when processes are ended instead of the worker that cells which are over had left running.
 
     Attributes:
         usage: what the last look saw.
@@ -64,9 +66,13 @@ class Watchdog:
 
     def __init__(
         self, limits: Limits, *, on_breach: Callable[[LimitReached, bool], None],
-        relieve: Callable[[], bool] = lambda: False,
+        relieve: Callable[[], Collection[int]] = lambda: (), owners: Callable[[], Collection[int]] = lambda: (),
+        on_leftovers: Callable[[], None] = lambda: None,
     ) -> None:  # fmt: skip
         self._limits, self._on_breach, self._relieve = limits, on_breach, relieve
+        self._owners, self._on_leftovers = owners, on_leftovers
+        self._began = 0.0  # when the first of the running cells began, on the clock of /proc
+        self._cleared = False  # whether leftovers were ended since
         self._tree: ProcessTree | None = None
         self._disk = DiskUse(())
         self._folders: list[int] = []
@@ -129,6 +135,7 @@ class Watchdog:
         self._told -= {cell}
         if first:
             self._cpu_before, self._cpu_used, self.peak = None, 0.0, 0
+            self._began, self._cleared = time.clock_gettime(time.CLOCK_BOOTTIME), False
         self._cells[cell] = 0.0
         if self._tree is None:
             return
@@ -149,7 +156,7 @@ class Watchdog:
             if disk_limit(self._limits):
                 self._disk.end()
             self._arm(IDLE_S)
-        self._cpu_used, self._judged_at = 0.0, time.perf_counter()
+        self._cpu_used, self._judged_at, self._cleared = 0.0, time.perf_counter(), False
 
     @property
     def _running(self) -> bool:
@@ -188,7 +195,7 @@ class Watchdog:
         began = time.perf_counter()
         self.usage = self._tree.look()
         error, gently = self._judge(began)
-        if isinstance(error, MemoryLimit) and self._relieve():
+        if isinstance(error, MemoryLimit) and self._make_room():
             error = None
         # (A recount spares the processor by its own rule.)
         recounted_s = self._count_cost_s if self._counted_at == began else 0.0
@@ -202,6 +209,24 @@ class Watchdog:
                 self._tree.strike()
         if self._tree is not None:
             self._arm(pause_s)
+
+    def _make_room(self) -> bool:
+        """End processes that the session can do without; true when there were any."""
+        assert self._tree is not None  # noqa: S101
+        ended: Collection[int] = self._relieve()
+        owners = [] if ended or self._cleared else self._owners()
+        if owners:
+            # Forks of a cell that has failed, say. They must not cost the next one its variables. Once for each cell:
+            # a thread that makes ever new ones is ended with its worker.
+            left = self._tree.others(owners, self._began if self._running else float("inf"))
+            files = self._countable(self._files())
+            if left and self._tree.without(left) + files <= self._limits.memory * _EARLY:
+                ended, self._cleared = left, True
+                self._on_leftovers()
+        if ended:
+            self._tree.strike(ended)
+            self._double = 0
+        return bool(ended)
 
     def _judge(self, now: float) -> tuple[LimitReached | None, bool]:
         limits = self._limits

@@ -17,7 +17,8 @@ import pytest
 from sandbox_kernel import Policy, Sandbox
 from sandbox_kernel.errors import IsolationUnavailable, NoCheckpoint, PolicyError
 
-from .conftest import LEVELS, children, wait_for
+from ..waiting import children, wait_for
+from .conftest import LEVELS
 
 
 class TestExecution:
@@ -79,7 +80,7 @@ class TestExecution:
         with pytest.raises(LookupError, match="out"):
             sandbox.run_code("import time\nkept = 5\nprint('out')\ntime.sleep(30)", on_stdout=fail)
         assert sandbox.run_code("kept").results[0].text == "5"
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 25
 
     def test_input_has_nobody_to_ask(self, sandbox: Sandbox) -> None:
         ex = sandbox.run_code("input()")
@@ -92,11 +93,11 @@ class TestExecution:
         assert "network" in ex.stderr.lower()
 
     def test_processor_time_counts_children(self, sandbox: Sandbox) -> None:
-        burn = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
+        burn = "import time\nend = time.process_time() + 1.0\nwhile time.process_time() < end: pass"
         code = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {burn!r}], check=True)"
         ex = sandbox.run_code(code)
-        assert ex.success and ex.cpu_time_s >= 0.25
-        assert sandbox.run_code("1").cpu_time_s < 0.2
+        assert ex.success and ex.cpu_time_s >= 0.9
+        assert sandbox.run_code("1").cpu_time_s < 0.8
 
     def test_text_is_bounded_and_keeps_head_and_tail(self, sandbox: Sandbox) -> None:
         ex = sandbox.run_code("print('first'); print('x' * 50_000); print('\\x1b[31mred\\x1b[0m\\rlast')")
@@ -113,7 +114,7 @@ class TestEnds:
             box.run_code("x = 1")
             ex = box.run_code("import time; time.sleep(60)", timeout=0.2)
             assert ex.timed_out and ex.error is not None and ex.error.name == "TimeLimit" and ex.state == "kept"
-            assert "timeout = 0.2 s" in ex.error.value and 0.1 < ex.duration_s < 5
+            assert "timeout = 0.2 s" in ex.error.value and 0.1 < ex.duration_s < 30
             code = "import time\nwhile True:\n    try: time.sleep(60)\n    except BaseException: pass"
             ex = box.run_code(code, timeout=0.2)
             assert ex.timed_out and ex.state == "restored" and ex.error is not None and "restored" in ex.error.value
@@ -168,16 +169,33 @@ class TestEnds:
         with Sandbox({"limits": {"memory": "300MiB"}}) as box:
             code = "import os, time\nx = bytearray(b'1' * (100 << 20))\npids = [os.fork() for i in range(2)]\n"
             ex = box.run_code(code + "y = bytearray(b'1' * (90 << 20))\ntime.sleep(20)")
+            # (Which of the two comes first depends on how soon anybody looks.)
             assert ex.error is not None and ex.error.name in ("MemoryLimit", "MemoryError")
-            assert ex.peak_memory_bytes > 200 << 20
+            assert ex.error.name == "MemoryError" or ex.peak_memory_bytes > 200 << 20
             assert box.run_code("1").success
 
+    def test_what_a_cell_has_left_running_costs_no_other_its_variables(self) -> None:
+        with Sandbox({"limits": {"memory": "300MiB"}}) as box:
+            box.run_code("import os, time\nx = 7\nopen('/tmp/wait', 'w').close()")
+            box.run_code(
+                "if os.fork() == 0:\n    while os.path.exists('/tmp/wait'): time.sleep(0.01)\n"
+                "    y = [b'1' * (95 << 20) for _ in range(2)]\n    time.sleep(60)"
+            )
+            ex = box.run_code(
+                "y = b'1' * (90 << 20)\nos.remove('/tmp/wait')\n"
+                "for i in range(1000):\n    time.sleep(0.02)\n    try: os.waitpid(-1, os.WNOHANG)\n"
+                "    except ChildProcessError: break\nx, i < 999"
+            )
+            assert ex.success and ex.results[0].text == "(7, True)"
+            assert "left running were ended" in ex.stderr and "limits.memory = 300 MiB" in ex.stderr
+
     def test_interrupt_from_another_thread(self) -> None:
+        begun = threading.Event()
         with Sandbox() as box:
             with ThreadPoolExecutor(1) as pool:
-                run = pool.submit(box.run_code, "x = 7\nimport time; time.sleep(60)")
-                wait_for(lambda: box.status()["state"] == "busy")
-                time.sleep(0.2)
+                code = "x = 7\nprint('begun')\nimport time; time.sleep(60)"
+                run = pool.submit(box.run_code, code, on_stdout=lambda _: begun.set())
+                wait_for(begun.is_set)
                 box.interrupt()
                 ex = run.result(20)
             assert ex.error is not None and ex.error.name == "KeyboardInterrupt" and ex.state == "kept"
@@ -238,7 +256,7 @@ class TestLevels:
             Sandbox(level="in-process")
         with pytest.raises(IsolationUnavailable, match="cannot be started"):
             Sandbox({"worker": {"python": "/nonexistent"}})
-        assert children() == before
+        wait_for(lambda: children() <= before)
 
     def test_a_policy_that_cannot_be_used_is_an_error(self) -> None:
         with pytest.raises(PolicyError, match="Did you mean 'memory'"):
@@ -285,7 +303,7 @@ def test_many_cycles_leave_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         for _ in range(5):
             with Sandbox(level=level) as box:
                 assert box.run_code("open('left.txt', 'w').write('x')").success
-    assert seen() == before
+    wait_for(lambda: seen() == before)
 
 
 def test_a_host_that_is_killed_takes_everything_along(tmp_path: Path) -> None:

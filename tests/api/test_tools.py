@@ -110,7 +110,7 @@ def test_the_host_s_time_is_not_the_cell_s() -> None:
         ex = box.run_code("import host\nhost.wait(1.0)\n'done'", timeout=0.5)
         assert ex.success and ex.duration_s >= 1.0
         ex = box.run_code("import time\nhost.wait(0.1)\ntime.sleep(60)", timeout=0.5)
-        assert ex.timed_out and ex.duration_s < 10
+        assert ex.timed_out and ex.duration_s < 30
 
 
 def test_an_interrupt_ends_the_wait() -> None:
@@ -131,7 +131,7 @@ def test_an_interrupt_ends_the_wait() -> None:
             timer.start()
             ex = box.run_code(f"import host\nkept = 1\nhost.{name}()")
             timer.join()
-            assert ex.error is not None and ex.error.name == "KeyboardInterrupt" and ex.duration_s < 10
+            assert ex.error is not None and ex.error.name == "KeyboardInterrupt" and ex.duration_s < 30
         assert box["kept"] == 1
 
 

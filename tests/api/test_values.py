@@ -17,7 +17,8 @@ from sandbox_kernel.api.execution import plain_text
 from sandbox_kernel.errors import CellError, FrameRefused, TimeLimit, WorkerLost
 from sandbox_kernel.session.exchange import INLINE_BYTES
 
-from .conftest import LEVELS, wait_for
+from ..waiting import wait_for
+from .conftest import LEVELS
 
 FRAME = pd.DataFrame(
     {"n": np.arange(6), "s": list("abcdef"), "t": pd.date_range("2024-01-01", periods=6, tz="Europe/Zurich"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import subprocess
@@ -11,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,6 +19,7 @@ from sandbox_kernel.confine.paths import Python
 from sandbox_kernel.confine.plan import Plan, make_plans
 from sandbox_kernel.errors import IsolationUnavailable
 from sandbox_kernel.policy import Policy
+from tests.waiting import children, wait_for
 
 LEVELS = ("full", "seccomp+landlock", "subprocess")
 Begin = Callable[..., ZygoteLink]
@@ -46,33 +45,13 @@ def begin() -> Iterator[Begin]:
         link.close()
 
 
-def children(pid: int) -> dict[int, str]:
-    """Everything below a process."""
-    found: dict[int, str] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError):
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-                if int(fields[1]) == pid or int(fields[1]) in found:
-                    found[int(name)] = fields[0]
-    return found
-
-
-def wait_for(condition: Callable[[], Any], seconds: float = 10.0) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.01)
-    return found
-
-
 @pytest.mark.parametrize("level", LEVELS)
 def test_ends_with_everything_below_it(begin: Begin, level: str) -> None:
-    before = children(os.getpid())
+    before = children()
     link = begin(level)
-    assert set(children(os.getpid())) - set(before)
+    assert children() - before
     link.close()
-    assert not set(children(os.getpid())) - set(before)
+    assert not children() - before
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -140,11 +119,11 @@ def test_an_interpreter_that_cannot_be_used_is_an_error(tmp_path: Path, program:
         path.chmod(0o755)
         program = str(path)
     gc.collect()  # what other tests have left
-    before, others = set(os.listdir("/proc/self/fd")), set(children(os.getpid()))
+    before, others = set(os.listdir("/proc/self/fd")), children()
     with pytest.raises(IsolationUnavailable, match=said) as caught:
         interpreter.start_interpreter(program, {}, lambda python: plans("full", python))
     assert "worker.python" in str(caught.value)
-    assert set(os.listdir("/proc/self/fd")) <= before and set(children(os.getpid())) <= others
+    assert set(os.listdir("/proc/self/fd")) <= before and children() <= others
 
 
 def test_an_environment_without_ipykernel_says_so(tmp_path: Path) -> None:

@@ -114,6 +114,21 @@ def starting(tmp_path: Path) -> Iterator[Start]:
         log.close()
 
 
+@pytest.fixture(scope="module")
+def start_shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+    """As `start`, for kernels that serve all tests of a module: one for each choice of options, while it lives."""
+    with starting(tmp_path_factory.mktemp("shared")) as begin:
+        made: dict[str, Running] = {}
+
+        def give(level: str = "auto", **options: Any) -> Running:
+            key = repr((level, options))
+            if key not in made or not made[key].manager.is_alive():
+                made[key] = begin(level, **options)
+            return made[key]
+
+        yield give
+
+
 @pytest.fixture(params=LEVELS)
 def kernel(start: Start, request: pytest.FixtureRequest) -> Running:
     """One kernel at each level that `auto` may choose."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ..kernel.conftest import start
+from ..kernel.conftest import start, start_shared
 
-__all__ = ["start"]
+__all__ = ["start", "start_shared"]

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from ..kernel.conftest import LEVELS, Outcome, Running, Start
+from ..waiting import wait_for
 
 POLICY = """
 [recovery]
@@ -16,7 +17,7 @@ checkpoints = "off"  # what a limit costs without them; with them: tests/kernel/
 [limits]
 memory = "500MiB"
 processes = 40
-cell_time = "6s"
+cell_time = "30s"
 cell_cpu = "1500ms"
 output = "200KiB"
 output_total = "2MiB"
@@ -26,8 +27,14 @@ interrupt_grace = "1s"
 
 
 @pytest.fixture(params=LEVELS)
-def kernel(start: Start, request: pytest.FixtureRequest) -> Running:
-    return start(request.param, policy=POLICY)
+def kernel(start_shared: Start, request: pytest.FixtureRequest) -> Running:
+    """None may count on what another has left."""
+    return start_shared(request.param, policy=POLICY)
+
+
+@pytest.fixture(params=LEVELS)
+def hasty(start_shared: Start, request: pytest.FixtureRequest) -> Running:
+    return start_shared(request.param, policy=POLICY.replace('"30s"', '"2s"'))
 
 
 def breach(kernel: Running, code: str, name: str, rule: str, state: str) -> Outcome:
@@ -46,14 +53,14 @@ SPIN = "def f():\n    while True: pass\nf()"
 DEAF = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
 
 
-def test_wall_time(kernel: Running) -> None:
+def test_wall_time(hasty: Running) -> None:
     began = time.monotonic()
-    breach(kernel, "import time\ntime.sleep(30)", "TimeLimit", "limits.cell_time = 6 s", "kept")
-    assert time.monotonic() - began < 12
+    breach(hasty, "import time\ntime.sleep(60)", "TimeLimit", "limits.cell_time = 2 s", "kept")
+    assert time.monotonic() - began < 40
 
 
-def test_wall_time_of_a_cell_that_is_deaf(kernel: Running) -> None:
-    breach(kernel, DEAF + "time.sleep(30)", "TimeLimit", "limits.cell_time = 6 s", "lost")
+def test_wall_time_of_a_cell_that_is_deaf(hasty: Running) -> None:
+    breach(hasty, DEAF + "time.sleep(60)", "TimeLimit", "limits.cell_time = 2 s", "lost")
 
 
 def test_processor_time(kernel: Running) -> None:
@@ -123,16 +130,17 @@ print([os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids])
 def test_processes_are_refused_or_ended(kernel: Running) -> None:
     code = """
 import os, time
-made = 0
+pids = []
 try:
     for _ in range(200):
-        if os.fork() == 0:
-            time.sleep(20)
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            time.sleep(60)
             os._exit(0)
-        made += 1
 except BlockingIOError:
-    print('refused', made)
+    print('refused', len(pids))
 time.sleep(1)
+for pid in pids: os.kill(pid, 9); os.waitpid(pid, 0)
 """
     outcome = kernel.run(code)
     if outcome.ok:
@@ -174,9 +182,8 @@ FLOODS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("flood", FLOODS)
-def test_the_front_stays_responsive_and_small_under_a_flood(start: Start, flood: str) -> None:
-    policy = POLICY.replace('"1500ms"', '"30s"').replace('"6s"', '"30s"').replace('"500MiB"', '"2GiB"')
-    kernel = start("auto", policy=policy)
+def test_the_front_stays_responsive_and_small_under_a_flood(start_shared: Start, flood: str) -> None:
+    kernel = start_shared("auto", policy=POLICY.replace('"1500ms"', '"30s"').replace('"500MiB"', '"2GiB"'))
     kernel.good("1")
     before = _resident(kernel.pid)
     request = kernel.client.execute(FLOODS[flood])
@@ -194,7 +201,7 @@ def test_the_front_stays_responsive_and_small_under_a_flood(start: Start, flood:
     print(f"{flood}: worst answer {worst * 1000:.0f} ms, front +{(largest - before) >> 20} MiB")
     assert reply["content"]["status"] == "error"
     assert kernel.good("print('alive')").stdout == "alive\n"
-    assert worst < 2.0
+    assert worst < 6.0
     assert largest - before < 400 << 20
 
 
@@ -247,14 +254,12 @@ while True: pass
 
 
 @pytest.mark.parametrize("way", LEFT_RUNNING)
-def test_what_goes_on_after_its_cell_is_ended_too(start: Start, way: str) -> None:
-    kernel = start(policy=POLICY)
+def test_what_goes_on_after_its_cell_is_ended_too(start_shared: Start, way: str) -> None:
+    kernel = start_shared(policy=POLICY)
     kernel.good(LEFT_RUNNING[way])
     front = psutil.Process(kernel.pid)
     before = {child.pid for child in front.children(recursive=True)}
-    end = time.monotonic() + 30
-    while before <= {child.pid for child in front.children(recursive=True)} and time.monotonic() < end:
-        time.sleep(0.1)
+    wait_for(lambda: not before <= {child.pid for child in front.children(recursive=True)})
     outcome = kernel.run("print(6 * 7)")
     # (A cell that was sent just then is the one that hears it.)
     said = outcome.stderr + str(outcome.reply.get("evalue"))
@@ -266,13 +271,15 @@ def test_memory_taken_between_cells_is_told_by_the_next(kernel: Running) -> None
     code = """
 import threading, mmap, time
 def take():
-    time.sleep(0.5)
+    time.sleep(1)
     m = mmap.mmap(-1, 900 << 20)
     while True: m.write(b'x' * (1 << 20))
 threading.Thread(target=take).start()
 """
+    front = psutil.Process(kernel.pid)
     kernel.good(code)
-    time.sleep(4)
+    before = {child.pid for child in front.children(recursive=True)}
+    wait_for(lambda: not before <= {child.pid for child in front.children(recursive=True)})
     outcome = kernel.good("print(6 * 7)")
     assert outcome.stdout == "42\n"
     assert "limits.memory" in outcome.stderr and "variables of this session are lost" in outcome.stderr

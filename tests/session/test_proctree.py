@@ -13,6 +13,8 @@ import pytest
 
 from sandbox_kernel.session.proctree import ProcessTree
 
+from ..waiting import wait_for
+
 MIB = 1024**2
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -170,13 +172,6 @@ def child() -> Iterator[Callable[[Callable[[], None]], int]]:
         os.waitpid(pid, 0)
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_children_of_children_and_their_time_are_seen(child: Callable[[Callable[[], None]], int]) -> None:
     def work() -> None:
         for _ in range(3):
@@ -235,3 +230,20 @@ def test_a_look_is_cheap(child: Callable[[Callable[[], None]], int]) -> None:
     for _ in range(100):
         watched.look()
     assert (time.thread_time() - began) / 100 < 0.002
+
+
+def test_what_was_killed_does_not_count_while_it_goes(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[int] = []
+    monkeypatch.setattr(os, "pidfd_open", lambda pid: killed.append(pid) or os.open("/dev/null", os.O_RDONLY))
+    monkeypatch.setattr(signal, "pidfd_send_signal", lambda *_: None)
+    proc.add(101, 100, rss=100 * MIB, started=5)
+    proc.add(102, 101, rss=300 * MIB, faults=300 * MIB // PAGE, started=50)
+    watched = tree(proc)
+    before = watched.look().memory
+    assert watched.others([101], 10.0) == [102] and watched.others([101], 0.1) == []
+    assert watched.without([102]) == watched.held() - 300 * MIB
+    watched.strike([102])
+    assert killed == [102] and watched.look().memory == before - 300 * MIB == watched.held()
+    proc.add(102, 101, rss=200 * MIB, faults=200 * MIB // PAGE, started=60)  # another one with its number
+    watched.look()
+    assert watched.look().memory >= before - 100 * MIB

@@ -108,6 +108,7 @@ class Zygote:
         self.signals: list[int] = []
         self.killed: list[int] = []
         self.dead: list[int] = []
+        self.slow = False  # whether what it kills lives on until the test lets it exit
         self.interrupted = asyncio.Event()
         self.tell(event="ready", level="full", pid=os.getpid(), proofs=[], details={}, fds=[])
 
@@ -138,7 +139,8 @@ class Zygote:
     def kill(self, number: int) -> None:
         if number not in self.dead:
             self.killed.append(number)
-            self.exit(signal.SIGKILL)
+            if not self.slow:
+                self.exit(signal.SIGKILL)
 
     def exit(self, status: int) -> None:
         self.dead.append(self.workers[-1].number)
@@ -284,6 +286,46 @@ def test_memory_kills_at_once_also_during_the_grace(run: Run) -> None:
         assert caught.value.state == "lost"
 
     run(Limits(cell_time=0.1, interrupt_grace=5), test)
+
+
+def test_a_worker_that_is_being_killed_gets_no_more_cells(run: Run) -> None:
+    """It answers while its end is under way: the cell that is lost is that one, and only that one."""
+
+    async def test(s: Setting) -> None:
+        s.zygote.slow = True
+        task = await s.cell("a")
+        s.session._over(MemoryLimit(5 << 30, 4 << 30), False)
+        s.worker.reply(status="error", ename="MemoryError", evalue="", traceback=[])
+        following = asyncio.create_task(s.session.request("complete", "b", {"content": {"code": "", "cursor_pos": 0}}))
+        await asyncio.sleep(0.1)
+        assert not task.done() and not following.done()
+        s.zygote.exit(signal.SIGKILL)
+        with pytest.raises(MemoryLimit) as caught:
+            await task
+        assert caught.value.state == "lost"
+        while s.worker.number == 1:
+            await asyncio.sleep(0)
+        assert (await s.worker.receive())["id"] == "b"
+        s.worker.reply(matches=[], cursor_start=0, cursor_end=0, metadata={})
+        assert (await following)["status"] == "ok"
+
+    run(Limits(), test)
+
+
+def test_leftovers_that_were_ended_are_told_in_the_cell_or_by_the_next(run: Run) -> None:
+    async def test(s: Setting) -> None:
+        for name, between in (("a", False), ("b", True), ("c", None)):
+            if between is True:
+                s.session._leftovers_ended()
+            task = await s.cell(name)
+            if between is False:
+                s.session._leftovers_ended()
+            s.worker.reply()
+            await task
+            assert len(s.sink.of("stderr")) == {"a": 1, "b": 2, "c": 2}[name], name
+        assert "limits.memory = 1 GiB" in s.sink.of("stderr")[1] and "are kept" in s.sink.of("stderr")[1]
+
+    run(Limits(memory=1 << 30), test)
 
 
 def test_a_loss_between_cells_is_told_by_the_next(run: Run) -> None:

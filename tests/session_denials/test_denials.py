@@ -18,6 +18,7 @@ import pytest
 from sandbox_kernel.confine import linux, seccomp
 from sandbox_kernel.session import denials as module
 from sandbox_kernel.session.denials import Denial, Denials
+from tests.waiting import wait_for
 
 PROGRAM = seccomp.compile_filter(level="full", landlock_abi=7, told=True)
 SOCKET = {"x86_64": 41, "aarch64": 198}[linux.MACHINE]
@@ -91,15 +92,6 @@ def make() -> Iterator[Callable[[], Caller]]:
         caller.close()
 
 
-def _wait_for(condition: Callable[[], bool], within_s: float = 3.0) -> bool:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.005)
-    return True
-
-
 def _open(fd: int) -> bool:
     try:
         os.fstat(fd)
@@ -166,7 +158,7 @@ def test_a_lost_worker_takes_its_listener_along(denials: Denials, make: Callable
     denials.attach(other.listener, 2)
     one.call()
     denials.detach(1)
-    assert _wait_for(lambda: not _open(one.listener))
+    wait_for(lambda: not _open(one.listener))
     assert one.call() == errno.ENOSYS
     assert other.call() == errno.EPERM
     denials.detach(1)
@@ -187,7 +179,7 @@ def test_a_listener_without_processes_is_closed(denials: Denials) -> None:
     denials.attach(caller.listener)
     assert caller.call() == errno.EPERM
     caller.close()
-    assert _wait_for(lambda: not _open(caller.listener))
+    wait_for(lambda: not _open(caller.listener))
 
 
 def test_callers_that_die_while_they_wait(denials: Denials, make: Callable[[], Caller]) -> None:
@@ -277,12 +269,13 @@ def test_a_flood_does_not_keep_the_front_from_its_work(denials: Denials, make: C
 
     def turns() -> list[float]:
         late = []
-        end = time.monotonic() + 1.5
+        end = time.monotonic() + 1.2
         while (now := time.monotonic()) < end:
             time.sleep(0.002)
             late.append(time.monotonic() - now - 0.002)
         return sorted(late)
 
+    quiet = turns()
     caller = make()
     denials.attach(caller.listener)
     caller.begin(count=1_000_000)
@@ -292,9 +285,10 @@ def test_a_flood_does_not_keep_the_front_from_its_work(denials: Denials, make: C
     count = sum(d.count for d in denials.take())
     assert count > 1000
     assert count < module._BURST + 4 * module._PER_SECOND
-    # Half the turns are on time, nine of ten within a few of the interpreter's switches (5 ms); also on a busy machine.
-    assert late[len(late) // 2] < 0.01
-    assert late[len(late) * 9 // 10] < 0.05
+    # Half the turns are on time, nine of ten within a few of the interpreter's switches (5 ms), beyond what the machine
+    # itself is late.
+    for share, allowed_s in ((0.5, 0.01), (0.9, 0.05)):
+        assert late[int(len(late) * share)] < allowed_s + 3 * quiet[int(len(quiet) * share)], (share, len(late))
     assert spent < 1.2
 
 
