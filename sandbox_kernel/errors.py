@@ -138,7 +138,7 @@ class LimitReached(SandboxError):
 
     def advice(self) -> str:
         if "." not in self.rule:  # an argument of the call, not a key of the policy
-            return f"{self.data.get('remedy', '')}, or call it with a larger {self.rule}."
+            return f"{self.data.get('remedy', '')}, or give it a larger {self.rule}."
         return f"{self.data.get('remedy', '')}, or ask whoever runs this kernel to raise {self.rule}."
 
     def lose(self, ignored_s: float | None = None) -> None:

@@ -65,7 +65,8 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         shm: size of the private ``/dev/shm``.
         home: size of the private home folder.
         disk: what cells may add to the notebook's folder (below ``full``: and to private ones); 0: no limit.
-        cell_time: wall time of one cell; 0: no limit. ``# sandbox: timeout=30`` at the top of a cell gives it less.
+        cell_time: wall time of one cell; 0: no limit. ``# sandbox: timeout=30`` at the top of a cell (or
+            ``{"sandbox": {"timeout": 30}}`` in its metadata, which a notebook can carry) gives it less, never more.
         cell_cpu: processor time of one cell, all its processes together; 0: no limit. What cells leave running may use
             a tenth of a core, and as much as this (or as ``cell_time``) beyond it.
         text: printed text that one cell shows, in bytes; of more its head and its tail are shown. One line may have a

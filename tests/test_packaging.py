@@ -50,8 +50,8 @@ ARROWS = {
     "client": {"errors", "frames"},
     # A leaf: only its command knows it.
     "mcp": {"", "errors", "quantities", "api"},
-    "kernel": {"errors", "audit", "launcher", "policy", "report", "session", "outputs", "channel", "frames",
-               "code_rules", "telemetry"},
+    "kernel": {"errors", "audit", "launcher", "policy", "quantities", "report", "session", "outputs", "channel",
+               "frames", "code_rules", "telemetry"},
     # The one place where both sides meet: it forks the worker's code into the sandbox.
     "kernel.launch": {"errors", "policy", "report", "confine", "worker", "session"},
     "audit": {"errors"},

@@ -522,7 +522,8 @@ class TestPresets:
         tables = tomllib.loads(text)
         said = {f"{table}.{key}" for table, content in tables.items() for key in content}
         optional = ("environment.", "worker.", "code.", "outputs.")
-        wanted = {key for key in KEYS if not key.startswith(optional)} - {"files.read", "files.keep", "files.hide", "audit.file"}
+        wanted = {key for key in KEYS if not key.startswith(optional)}
+        wanted -= {"files.read", "files.keep", "files.hide", "audit.file"}
         assert wanted <= said
         assert ("code" in tables) is (name in ("classroom", "strict")), "guard rails are off unless they are asked for"
 

@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,7 @@ from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell, frame_comms, startup
+from .cell_options import cell_options, half_time, too_long_note
 from .commands import Commands, output_hint, words_of
 from .control import ControlKernel
 from .debugging import DebugRequests
@@ -190,8 +191,16 @@ class SandboxedKernel(ControlKernel, DebugRequests):
         }  # fmt: skip
         self._cells += 1
         await self.sandbox.files.refresh()
-        with self.questions.allowed(request_id, self._parent_ident["shell"] if allow_stdin else None):
-            reply, error = await self._run_cell(content, cell_meta or {})
+        time_s, notes = self._time_of(code, cell_meta or {})
+        for note in notes if not silent else ():
+            self.publisher.stream(request_id, "stderr", note)
+        allowed_s = time_s or self.resolved.policy.limits.cell_time
+        with (
+            self.questions.allowed(request_id, self._parent_ident["shell"] if allow_stdin else None),
+            # (Somebody sits at a front end that takes answers.)
+            half_time(self._loop, allowed_s if allow_stdin and not silent else 0.0, self._teller(request_id)),
+        ):
+            reply, error = await self._run_cell(content, cell_meta or {}, time_s)
         self._cells -= 1
         denials = self.denials.take()
         if on_main:
@@ -220,15 +229,30 @@ class SandboxedKernel(ControlKernel, DebugRequests):
             self._loop.call_later(0.1, self._exit)
         return reply
 
+    def _time_of(self, code: str, metadata: Mapping[str, Any]) -> tuple[float, list[str]]:
+        """The time that a cell gives itself (0: none), and what there is to say about it."""
+        asked_s, notes = cell_options(code, metadata)
+        allowed_s = self.resolved.policy.limits.cell_time
+        if asked_s > allowed_s > 0:
+            return 0.0, [*notes, too_long_note(asked_s, allowed_s)]
+        return asked_s, notes
+
+    def _teller(self, request_id: str) -> Callable[[str], None]:
+        def tell(text: str) -> None:
+            self.publisher.stream(request_id, "stderr", text)
+            self.publisher.flush()
+
+        return tell
+
     async def _run_cell(
-        self, content: Mapping[str, Any], metadata: Mapping[str, Any]
+        self, content: Mapping[str, Any], metadata: Mapping[str, Any], time_s: float
     ) -> tuple[dict[str, Any], SandboxError | None]:
         """The reply, and the error when it is the sandbox that says it."""
         asked = content["user_expressions"]
         error: SandboxError | None = self.audit.refusal() or await self.code_gate.refusal(content["code"], asked)
         try:
             if error is None:
-                return await self._ask_worker("execute", content, metadata=metadata), None
+                return await self._ask_worker("execute", content, metadata=metadata, time_s=time_s), None
         except SandboxError as caught:
             error = caught
         said = ("KeyboardInterrupt", str(error)) if isinstance(error, Interrupted) else error
@@ -271,8 +295,9 @@ class SandboxedKernel(ControlKernel, DebugRequests):
             raise SandboxError(f"no answer within {_DEADLINE_S:g} s") from None
 
     async def _ask_worker(
-        self, op: str, content: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None, buffers: Any = ()
-    ) -> dict[str, Any]:
+        self, op: str, content: Mapping[str, Any], *, metadata: Mapping[str, Any] | None = None, buffers: Any = (),
+        time_s: float = 0.0,
+    ) -> dict[str, Any]:  # fmt: skip
         parent = self.get_parent("shell")
         self.publisher.remember(parent)
         header = parent["header"]
@@ -280,7 +305,7 @@ class SandboxedKernel(ControlKernel, DebugRequests):
         fields = {"header": plain(header), "metadata": plain(metadata or {}), "content": content,
                   "control": plain(self.get_parent("control").get("header", {}))}  # fmt: skip
         return await self.sandbox.request(
-            op, header["msg_id"], fields, buffers, shell=header.get("subshell_id") or ""
+            op, header["msg_id"], fields, buffers, shell=header.get("subshell_id") or "", time_s=time_s
         )  # fmt: skip
 
     # ------------------------------------------------------------ comms
