@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import signal
 import time
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import nbformat
 import zmq
@@ -16,7 +17,7 @@ from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 
-from .show import Terminal
+from ..launcher import POLICY_VARIABLE
 
 START_S = 120  # a first start on a loaded machine compiles every module
 
@@ -31,6 +32,16 @@ class Failed(Exception):
     def __init__(self, message: str, notebook: nbformat.NotebookNode | None = None) -> None:
         super().__init__(message)
         self.notebook = notebook
+
+
+class Listener(Protocol):
+    """Is told what happens to a notebook, see `show.Terminal`."""
+
+    def notebook(self, path: Path, notebook: Any) -> None: ...
+    def cell(self, cell: Any) -> None: ...
+    def output(self, out: Any, *, expected: bool) -> None: ...
+    def cell_done(self, *, seconds: float, failed: bool, expected: bool) -> None: ...
+    def notebook_done(self) -> None: ...
 
 
 class EncryptedKernelManager(AsyncKernelManager):
@@ -48,7 +59,8 @@ class EncryptedKernelManager(AsyncKernelManager):
 class LiveClient(NotebookClient):
     """nbclient, telling a terminal what happens."""
 
-    terminal: Terminal
+    terminal: Listener
+    policy: str | None = None
     started: float = 0.0
     stopped: bool = False
 
@@ -94,11 +106,13 @@ class LiveClient(NotebookClient):
 
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop)
+        if self.policy is not None:
+            kwargs["env"] = {**os.environ, POLICY_VARIABLE: self.policy}
         await super().async_start_new_kernel(**kwargs)
 
 
 def execute(
-    path: Path, terminal: Terminal, *, kernel: str, timeout_s: int | None, allow_errors: bool
+    path: Path, terminal: Listener, *, kernel: str, timeout_s: int | None, allow_errors: bool, policy: str | None = None
 ) -> nbformat.NotebookNode:
     """Run all cells of a notebook, with the notebook's folder as the kernel's working folder.
 
@@ -108,6 +122,7 @@ def execute(
         kernel: name of the kernelspec, whatever the notebook's metadata says.
         timeout_s: longest time for one cell; None for no limit.
         allow_errors: go on after a failing cell and count it as expected.
+        policy: for the kernel, a preset or an absolute path; None: what it has by itself.
 
     Returns:
         The executed notebook.
@@ -126,7 +141,7 @@ def execute(
         kernel_manager_class=EncryptedKernelManager,
         resources={"metadata": {"path": str(path.resolve().parent)}},
     )
-    client.terminal = terminal
+    client.terminal, client.policy = terminal, policy
     client.on_cell_start = client.cell_starts
     client.on_cell_executed = client.cell_executed
     terminal.notebook(path, notebook)

@@ -17,7 +17,8 @@ from .. import __version__
 from ..errors import PolicyError
 from ..policy import Policy
 from ..policy_layers import is_path, read_toml
-from .stop import Stop, Usage
+from .packages import at_least_one, extras, on_cluster, positive
+from .stop import Usage
 
 if TYPE_CHECKING:
     from ..grading import Grade, Suite
@@ -51,7 +52,6 @@ examples:
   sandbox-kernel grade handed-in/ --tests tests.py --scheduler tcp://10.0.0.5:8786   on a Dask cluster
 """
 
-NEEDED = {"rich": "lab", "distributed": "dask", "dask": "dask"}
 _SKIPPED = {"__pycache__", "node_modules"}
 
 
@@ -99,40 +99,6 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--scheduler", metavar="ADDRESS", help="of a dask.distributed cluster whose workers have this "
                         "package: let it do the work")  # fmt: skip
     parser.set_defaults(command=run)
-
-
-def at_least_one(text: str) -> int:
-    """A count, for argparse."""
-    value = int(text)
-    if value < 1:
-        raise ValueError(text)
-    return value
-
-
-def positive(text: str) -> float:
-    """Seconds, for argparse."""
-    value = float(text)
-    if not 0 < value < float("inf"):
-        raise ValueError(text)
-    return value
-
-
-@contextlib.contextmanager
-def extras(command: str) -> Iterator[None]:
-    """Tell which extra brings a package that is missing.
-
-    Raises:
-        Stop: one is.
-    """
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        missing = (error.name or "").partition(".")[0]
-        if missing not in NEEDED:
-            raise
-        extra = NEEDED[missing]
-        raise Stop(f"`{command}` needs the package {missing}, which is not installed. "
-                   f"Install the extra `{extra}`: pip install 'sandbox-kernel[{extra}]'") from error  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -274,8 +240,6 @@ def _told(plan: Plan, names: Sequence[str], args: argparse.Namespace) -> Iterato
 
     jobs = [_job(plan, name) for name in names]
     if args.scheduler:
-        from ..jobs.cluster import on_cluster
-
         yield from on_cluster(args.scheduler, WORK, jobs)
         return
     if not jobs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 import secrets
+import stat
 from pathlib import Path
 from types import TracebackType
 
@@ -77,6 +78,22 @@ class OutputFolder:
             Stop: it cannot be written.
         """
         return self._write(f"{stem}.html", page(notebook, title=stem))
+
+    def read(self, name: str, most: int) -> str | None:
+        """The text of a file in the folder that has at most so many bytes; None where there is none to be had."""
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._fd)
+        except OSError:
+            return None
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode) or os.fstat(fd).st_size > most:
+                return None
+            with open(fd, encoding="utf-8", closefd=False) as file:
+                return file.read(most)
+        except (OSError, UnicodeDecodeError):
+            return None
+        finally:
+            os.close(fd)
 
     def _write(self, name: str, text: str) -> Path:
         partial = f".{name}.{secrets.token_hex(8)}"

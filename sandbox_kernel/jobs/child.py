@@ -21,6 +21,10 @@ from typing import IO, Any, cast
 Tell = Callable[[dict[str, Any]], None]
 
 
+class Stopped(BaseException):
+    """It is to end, now. (Not SystemExit: that may be what the work is about.)"""
+
+
 def main() -> int:
     """Serve until there is nothing left to read."""
     requests = os.fdopen(os.dup(0), "rb")
@@ -38,7 +42,7 @@ def main() -> int:
             if line is None:
                 return 0
             _write(answers, _done(json.loads(line), lambda event: _write(answers, {"event": event})))
-    except (KeyboardInterrupt, BrokenPipeError):
+    except (Stopped, KeyboardInterrupt, BrokenPipeError):
         return 1
 
 
@@ -49,7 +53,7 @@ def _listen() -> None:
 
 
 def _stop(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(1)
+    raise Stopped
 
 
 def _read(requests: IO[bytes], waiting: queue.SimpleQueue[bytes | None]) -> None:

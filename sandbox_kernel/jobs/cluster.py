@@ -17,6 +17,10 @@ CONNECT_S = 20.0
 _AHEAD = 256  # pieces of work that the scheduler knows of
 
 
+class NoScheduler(Exception):
+    """The cluster cannot be reached; the message says why."""
+
+
 def remote(work: str, given: Mapping[str, Any], seconds: float) -> Outcome:
     """Do one piece of work; this runs on a worker of the cluster.
 
@@ -42,14 +46,14 @@ def on_cluster(address: str, work: str, jobs: Iterable[Job]) -> Generator[Told, 
         work: ``module:function`` of this package.
 
     Raises:
-        JobFailed: there is no such scheduler.
+        NoScheduler: there is none at the address.
     """
     from distributed import Client, as_completed
 
     try:
         client = Client(address, timeout=CONNECT_S, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
-        raise JobFailed(f"there is no scheduler at {address}: {error}") from error
+        raise NoScheduler(f"There is no scheduler at {address}: {error}") from error
     with client:
         names: dict[Any, str] = {}
         waiting, ended = iter(jobs), as_completed(raise_errors=False)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any
 
 _READ = 1 << 16
+_LOOK_S = 3600.0  # (poll takes no infinite time)
 _END_S = 15.0  # to end what the work has started, before it is killed
 
 
@@ -107,8 +108,10 @@ class JobProcess:
         poll.register(fd, select.POLLIN)
         while b"\n" not in pieces[-1]:
             left = end - time.monotonic()
-            if left <= 0 or not poll.poll(left * 1000):
+            if left <= 0:
                 raise TimeoutError
+            if not poll.poll(min(left, _LOOK_S) * 1000):
+                continue
             piece = os.read(fd, _READ)
             if not piece:
                 raise EOFError

@@ -1,0 +1,118 @@
+"""`sandbox-kernel grade`: files in, files out, again and again."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from sandbox_kernel.cli import main
+from sandbox_kernel.cli.grade import _cell
+
+from .test_many import watched
+
+TESTS = "def test_double(student):\n    assert student.double(4) == 8\n"
+RIGHT, WRONG = "def double(x): return 2 * x\n", "def double(x): return x\n"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tests.py").write_text(TESTS)
+    Path("in/ada").mkdir(parents=True)
+    Path("in/ada/x.py").write_text(RIGHT)
+    Path("in/=bob.py").write_text(WRONG)
+
+
+def grade(*arguments: str) -> int:
+    return main(["grade", "in", "--tests", "tests.py", "-j", "2", *arguments])
+
+
+def verdicts() -> dict[str, str]:
+    with Path("grades/summary.csv").open() as file:
+        return {row["submission"]: row["verdict"] for row in csv.DictReader(file)}
+
+
+@pytest.mark.timeout(120)
+def test_a_second_run_does_what_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("in/.ipynb_checkpoints").mkdir()
+    Path("in/.ipynb_checkpoints/x.ipynb").write_text("{}")
+    Path("in/eve.py").symlink_to("/etc/hostname")
+    assert grade() == 0
+    wanted = {"'=bob.py": "failed", "ada/x.py": "passed", "eve.py": "unusable"}
+    assert verdicts() == wanted
+    text = capsys.readouterr()
+    assert "double(4) returned 4" in " ".join(text.out.split()) and "have their grade" not in text.err
+
+    first = Path("grades/ada/x.py.json").stat().st_mtime_ns
+    Path("in/=bob.py").write_text(RIGHT)
+    Path("grades/broken.json").write_text("{")
+    assert grade() == 0
+    assert verdicts() == {**wanted, "'=bob.py": "passed"}
+    assert Path("grades/ada/x.py.json").stat().st_mtime_ns == first
+    assert "1 of 3 have their grade already" in capsys.readouterr().err
+
+    # Tests' code is never where a submission can see it, so the same tests with another text are other tests.
+    Path("tests.py").write_text(TESTS.replace("== 8", "== 9"))
+    Path("grades/ada/x.py.json").write_text("{")  # nor is a file that was cut believed
+    assert grade() == 0
+    assert verdicts() == {**wanted, "'=bob.py": "failed", "ada/x.py": "failed"}
+    assert [path for path in Path("grades").rglob("*.partial")] == []
+
+
+def test_one_submission_is_shown_in_full(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("data.csv").write_text("7")
+    Path("one.py").write_text("def double(x): return open('data.csv').read()\n")
+    assert main(["grade", "one.py", "--tests", "tests.py", "--file", "data.csv"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "0 of 1 points, failed" in shown and "double(4) returned '7'" in shown
+    assert json.loads(Path("grades/one.py.json").read_text())["grade"]["max_score"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["in", "--tests", "none.py"], "cannot be read"),
+        (["in", "--tests", "in/ada/x.py"], "no test"),
+        (["in", "--tests", "tests.py", "--policy", "clasroom"], "Did you mean 'classroom'?"),
+        (["in", "--tests", "tests.py", "--policy", "./none.toml"], "none.toml"),
+        (["in", "--tests", "tests.py", "--file", "none.csv"], "none.csv"),
+        (["tests.py", "--tests", "tests.py"], "no .ipynb or .py file"),
+        (["in/none.py", "--tests", "tests.py"], "none.py"),
+    ],
+)
+def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grade", *arguments]) == 2
+    assert words in capsys.readouterr().err
+    assert not Path("grades").exists()
+
+
+@pytest.mark.timeout(120)
+def test_what_cannot_be_graded_is_an_error_and_tried_again(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("in/=bob.py").unlink()
+    code = "import os, sys\nif 'sandbox_kernel.jobs.child' in sys.modules['__main__'].__spec__.name: os._exit(3)\n"
+    Path("tests.py").write_text(f"{code}{TESTS}")
+    assert grade() == 1
+    assert verdicts() == {"ada/x.py": "error"}
+    capsys.readouterr()
+    assert grade() == 1
+    assert "have their grade" not in capsys.readouterr().err
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_leaves_no_process_and_keeps_what_is_done(tmp_path: Path) -> None:
+    Path("in/slow.py").write_text("import time\ntime.sleep(1000)\n")
+    Path("in/=bob.py").unlink()
+    moment = tmp_path / "grades" / "ada" / "x.py.json"
+    done = watched("in", "--tests", "tests.py", "-j", "2", moment=moment, seconds=100)
+    assert (done["status"], done["left"]) == (130, []), done["output"]
+    assert done["output"].endswith("sandbox-kernel: interrupted\n")
+    assert verdicts() == {"ada/x.py": "passed"}
+
+
+def test_no_text_is_a_formula() -> None:
+    for text in ("=1+1", "+1", "-1", "@x", "\t=1", "\r=1"):
+        assert _cell(text)[0] in "' "
+    assert _cell("x=1") == "x=1"
