@@ -251,7 +251,7 @@ class TestFiles:
         began = time.monotonic()
         with pytest.raises(PolicyError, match="not an ordinary file"):
             Policy.load(places.named)
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 20
 
     @pytest.mark.parametrize(
         ("data", "words"),

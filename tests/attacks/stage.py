@@ -172,7 +172,7 @@ class Stage:
         if on:
             assert self.link is not None
             self.link.kill(self.number)
-            self._events(1, 6.0)
+            self._events(1, 30.0)
             self.worker = None
         else:
             child = self.child
@@ -191,7 +191,7 @@ class Stage:
         self.link.fork(self.number, [theirs.fileno(), self.terminal[1], null])
         theirs.close()
         os.close(null)
-        self._events(1, 5.0)
+        self._events(1, 30.0)
         self.worker = Process(mine, self.link.ready["pid"])
 
     def _usable_worker(self) -> Process:
@@ -200,7 +200,7 @@ class Stage:
         assert self.link is not None
         if self.worker is not None:
             self.link.kill(self.number)
-            self._events(1, 6.0)
+            self._events(1, 30.0)
         self._fork()
         assert self.worker is not None
         return self.worker

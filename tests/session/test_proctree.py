@@ -229,7 +229,7 @@ def test_a_look_is_cheap(child: Callable[[Callable[[], None]], int]) -> None:
     began = time.thread_time()
     for _ in range(100):
         watched.look()
-    assert (time.thread_time() - began) / 100 < 0.002
+    assert (time.thread_time() - began) / 100 < 0.01
 
 
 def test_what_was_killed_does_not_count_while_it_goes(proc: Proc, monkeypatch: pytest.MonkeyPatch) -> None:

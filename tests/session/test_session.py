@@ -267,13 +267,13 @@ def test_the_clock_is_the_cell_s_own(run: Run) -> None:
     async def test(s: Setting) -> None:
         for name in "abcd":
             task = await s.cell(name)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(0.3)
             s.worker.reply()
             assert (await task)["status"] == "ok"
         await asyncio.sleep(0.3)
         assert s.zygote.signals == []
 
-    run(Limits(cell_time=0.3), test)
+    run(Limits(cell_time=1.0), test)
 
 
 def test_memory_kills_at_once_also_during_the_grace(run: Run) -> None:
@@ -334,7 +334,8 @@ def test_a_loss_between_cells_is_told_by_the_next(run: Run) -> None:
         s.worker.reply()
         await task
         s.session._over(MemoryLimit(5 << 30, 4 << 30), False)
-        await asyncio.sleep(0.05)
+        while s.worker.number == 1:
+            await asyncio.sleep(0.001)
         task = await s.cell("b")
         s.worker.reply()
         await task

@@ -385,9 +385,10 @@ def test_watching_costs_little(hog: int) -> None:
         if cell:
             dog.cell_began()
         began = time.thread_time()
-        await asyncio.sleep(2)
+        await asyncio.sleep(1.5)
         dog.close()
-        return (time.thread_time() - began) / 2
+        return (time.thread_time() - began) / 1.5
 
-    assert asyncio.run(main(cell=True)) < 0.03
-    assert asyncio.run(main(cell=False)) < 0.01
+    # (Where nothing else runs: less than 1 %.)
+    assert asyncio.run(main(cell=True)) < 0.08
+    assert asyncio.run(main(cell=False)) < 0.04

@@ -250,17 +250,20 @@ def test_a_flood_is_slowed_down(
     denials: Denials, make: Callable[[], Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_BURST", 1000)
-    denials._tokens = 1000.0
     caller = make()
     denials.attach(caller.listener)
     caller.call()
-    since = time.monotonic()
-    caller.call(count=900)
-    quick = time.monotonic() - since
-    since = time.monotonic()
-    caller.call(count=3000)
-    slow = time.monotonic() - since
-    assert slow > 0.2  # 3000 calls at 10,000 a second
+    for _ in range(5):  # (a machine that stalls makes the first part slow, too)
+        denials._tokens = 1000.0
+        since = time.monotonic()
+        caller.call(count=900)
+        quick = time.monotonic() - since
+        since = time.monotonic()
+        caller.call(count=3000)
+        slow = time.monotonic() - since
+        assert slow > 0.2  # 3000 calls at 10,000 a second
+        if quick / 900 < slow / 3000:
+            break
     assert quick / 900 < slow / 3000
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
+from ..waiting import wait_for
 from .front import Front
 
 
@@ -94,11 +96,11 @@ def test_commands(k: Front) -> None:
     assert k.good("!cat").stdout == ""
 
 
-def test_commands_stream_live_and_whole_characters(k: Front) -> None:
-    name = k.begin(r"!printf 'first\303'; sleep 0.5; printf '\251\n'; sleep 0.5")
-    begin = time.monotonic()
+def test_commands_stream_live_and_whole_characters(k: Front, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    name = k.begin(rf"!printf 'first\303'; while [ ! -e {go} ]; do sleep 0.02; done; printf '\251\n'")
     k.wait_text("first")
-    assert time.monotonic() - begin < 0.45
+    go.touch()
     assert k.finish(name).stdout == "é\n"
 
 
@@ -107,23 +109,22 @@ def test_interrupt_ends_the_command_and_its_children(k: Front) -> None:
     name = k.begin(f"!{nap} & {nap}; echo never\nprint('never')")
     time.sleep(0.3)
     k.interrupt()
-    cell = k.finish(name, 5)
+    cell = k.finish(name)
     assert cell.stdout == "" and cell.reply["ename"] == "KeyboardInterrupt"
-    time.sleep(0.1)
-    assert k.good(f"out = !ps -eo args | grep '[s]{nap[1:]}'\nlist(out)").result == "[]"
+    wait_for(lambda: k.good(f"out = !ps -eo args | grep '[s]{nap[1:]}'\nlist(out)").result == "[]")
 
 
 def test_a_loop_of_commands_can_be_interrupted(k: Front) -> None:
     name = k.begin("while True:\n    !true")
     time.sleep(0.5)
     k.interrupt()
-    assert k.finish(name, 5).reply["ename"] == "KeyboardInterrupt"
+    assert k.finish(name).reply["ename"] == "KeyboardInterrupt"
 
 
 def test_grandchild_does_not_hold_the_command(k: Front) -> None:
     begin = time.monotonic()
-    assert k.good("!(sleep 20 &) ; echo done").stdout == "done\n"
-    assert time.monotonic() - begin < 2
+    assert k.good("!(sleep 50 &) ; echo done").stdout == "done\n"
+    assert time.monotonic() - begin < 20
 
 
 def test_children_get_default_signals(k: Front) -> None:

