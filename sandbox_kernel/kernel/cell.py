@@ -22,6 +22,11 @@ def error_reply(error: SandboxError | tuple[str, str], execution_count: int) -> 
     }  # fmt: skip
 
 
+def level_line(level: str) -> str:
+    """The banner's last line; "" for the level while the sandbox is starting."""
+    return f"Isolation level {level or 'not known yet'}; `%sandbox` tells more."
+
+
 def error_content(reply: Mapping[str, Any]) -> dict[str, Any]:
     """The content of the ``error`` message that belongs to an error reply."""
     return {name: reply[name] for name in ("ename", "evalue", "traceback")}

@@ -29,6 +29,7 @@ from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell, frame_comms, startup
+from .card import Card
 from .cell_options import cell_options, half_time, too_long_note
 from .commands import Commands, output_hint, words_of
 from .control import ControlKernel
@@ -80,6 +81,7 @@ class SandboxedKernel(ControlKernel, DebugRequests):
         profile = self.profile_dir.location if self.profile_dir else ""
         started = startup.prepare(self.sandbox, resolved.policy, profile, workspace, os.environ)
         self.commands = Commands(self.sandbox, resolved, self.transcript, self.gate.removed, started)
+        self.card = Card(self.sandbox, resolved, self.gate.removed)
         self.frame_comms = frame_comms.FrameComms(self.sandbox, resolved.policy.limits.frame, self._publish)
         self.attach_debugging(self.sandbox.debugging)
         seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
@@ -131,7 +133,7 @@ class SandboxedKernel(ControlKernel, DebugRequests):
             "implementation": self.implementation,
             "implementation_version": self.implementation_version,
             "language_info": self.language_info,
-            "banner": self.banner,
+            "banner": f"{self.banner}\n{cell.level_line(self.sandbox.supervisor.level)}",
             "help_links": self.help_links,
             "supported_features": ["kernel subshells", "debugger"],
         }
@@ -217,11 +219,12 @@ class SandboxedKernel(ControlKernel, DebugRequests):
             said += output_hint(number)
         if said and not silent:
             self.publisher.stream(request_id, "stderr", said)
-        if words is not None:
-            self.publisher.stream(request_id, "stdout", await self.commands.answer(words, number))
+        seconds = self._loop.time() - began
+        self.card.note(seconds, denials)
+        await self._show_answer(words, number, parent, document=cell_id is not None)
         self.publisher.flush()
         self.audit.note(request_id, code, reply, error=error, level=self.sandbox.supervisor.level, denials=denials,
-                        seconds=self._loop.time() - began, removed=self.gate.take_removed())  # fmt: skip
+                        seconds=seconds, removed=self.gate.take_removed())  # fmt: skip
         shown = self.publisher.end(request_id)
         if keep and shown is not None:
             self.history.store_output(line, shown)
@@ -243,6 +246,21 @@ class SandboxedKernel(ControlKernel, DebugRequests):
             self.publisher.flush()
 
         return tell
+
+    async def _show_answer(
+        self, words: list[str] | None, number: int, parent: dict[str, Any], *, document: bool
+    ) -> None:
+        """What ``%sandbox`` answers; in a document the status is a card, which later cells keep up to date."""
+        if words is not None and not (document and words in ([], ["status"]) and self.sandbox.supervisor.level):
+            text = await self.commands.answer(words, number)
+            self.publisher.stream(parent["header"]["msg_id"], "stdout", text)
+        elif words is not None:
+            self.publisher.flush()
+            self._publish("display_data", self.card.shown(await self.commands.answer(words, number)), parent, {}, [])
+        elif document and self.card.is_shown:
+            self.publisher.flush()
+            text = await self.commands.answer([], number)
+            self._publish("update_display_data", self.card.renewed(text), parent, {}, [])
 
     async def _run_cell(
         self, content: Mapping[str, Any], metadata: Mapping[str, Any], time_s: float
