@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import Any
 
@@ -15,6 +15,8 @@ from ..errors import size_text
 from ..policy import BUILT_IN, Resolved
 from ..session.denials import Denial
 from ..session.session import Session
+from .commands import Commands
+from .publisher import Publisher
 
 _KINDS = 50  # of refused calls that are counted apart; their names are the filter's, so there are few
 _SHOWN = 8
@@ -36,10 +38,16 @@ class Card:
         session: the sandbox.
         resolved: its policy.
         removed: what the output gate took out since the session began: kind and how often.
+        commands, publisher: what answers ``%sandbox`` in words, and where the words go.
+        publish: sends a message: its type, content, parent, metadata and buffers.
     """
 
-    def __init__(self, session: Session, resolved: Resolved, removed: Mapping[str, int]) -> None:
+    def __init__(
+        self, session: Session, resolved: Resolved, removed: Mapping[str, int], commands: Commands,
+        publisher: Publisher, publish: Callable[..., None],
+    ) -> None:  # fmt: skip
         self._session, self._resolved, self._removed = session, resolved, removed
+        self._commands, self._publisher, self._publish = commands, publisher, publish
         self._refused: Counter[str] = Counter()
         self._cells, self._last_s = 0, 0.0
         self._display_id = ""
@@ -53,20 +61,29 @@ class Card:
             if name in self._refused or len(self._refused) < _KINDS:
                 self._refused[name] += denial.count
 
-    def shown(self, text: str) -> dict[str, Any]:
-        """The content of ``display_data``; ``text`` for clients that show no HTML. `renewed` is about this one."""
-        self._display_id = f"sandbox-{secrets.token_hex(8)}"
-        return self.renewed(text)
+    async def answer(
+        self, words: Sequence[str] | None, number: int, parent: dict[str, Any], *, document: bool
+    ) -> None:
+        """What a ``%sandbox`` cell is answered. In a document the status is a card, which later cells bring up to date.
 
-    @property
-    def is_shown(self) -> bool:
-        """Whether there is one to be kept up to date."""
-        return bool(self._display_id)
-
-    def renewed(self, text: str) -> dict[str, Any]:
-        """The content of ``update_display_data`` for the card that was shown last."""
-        data = {"text/plain": text, "text/html": self.html()}
-        return {"data": data, "metadata": {}, "transient": {"display_id": self._display_id}}
+        Args:
+            words: of the cell, see `words_of`.
+            number: of the cell.
+            parent: its request.
+            document: whether its client shows it in a document.
+        """
+        if words is not None and not (document and list(words) in ([], ["status"]) and self._session.supervisor.level):
+            text = await self._commands.answer(words, number)
+            self._publisher.stream(parent["header"]["msg_id"], "stdout", text)
+        elif words is not None or (document and self._display_id):
+            text = await self._commands.answer([], number)
+            self._publisher.flush()
+            kind = "update_display_data" if words is None else "display_data"
+            if words is not None:
+                self._display_id = f"sandbox-{secrets.token_hex(8)}"
+            content = {"data": {"text/plain": text, "text/html": self.html()}, "metadata": {},
+                       "transient": {"display_id": self._display_id}}  # fmt: skip
+            self._publish(kind, content, parent, {}, [])
 
     # ------------------------------------------------------------ drawing
 

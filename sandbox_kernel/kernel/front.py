@@ -81,7 +81,7 @@ class SandboxedKernel(ControlKernel, DebugRequests):
         profile = self.profile_dir.location if self.profile_dir else ""
         started = startup.prepare(self.sandbox, resolved.policy, profile, workspace, os.environ)
         self.commands = Commands(self.sandbox, resolved, self.transcript, self.gate.removed, started)
-        self.card = Card(self.sandbox, resolved, self.gate.removed)
+        self.card = Card(self.sandbox, resolved, self.gate.removed, self.commands, self.publisher, self._publish)
         self.frame_comms = frame_comms.FrameComms(self.sandbox, resolved.policy.limits.frame, self._publish)
         self.attach_debugging(self.sandbox.debugging)
         seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
@@ -221,7 +221,7 @@ class SandboxedKernel(ControlKernel, DebugRequests):
             self.publisher.stream(request_id, "stderr", said)
         seconds = self._loop.time() - began
         self.card.note(seconds, denials)
-        await self._show_answer(words, number, parent, document=cell_id is not None)
+        await self.card.answer(words, number, parent, document=cell_id is not None)
         self.publisher.flush()
         self.audit.note(request_id, code, reply, error=error, level=self.sandbox.supervisor.level, denials=denials,
                         seconds=seconds, removed=self.gate.take_removed())  # fmt: skip
@@ -246,21 +246,6 @@ class SandboxedKernel(ControlKernel, DebugRequests):
             self.publisher.flush()
 
         return tell
-
-    async def _show_answer(
-        self, words: list[str] | None, number: int, parent: dict[str, Any], *, document: bool
-    ) -> None:
-        """What ``%sandbox`` answers; in a document the status is a card, which later cells keep up to date."""
-        if words is not None and not (document and words in ([], ["status"]) and self.sandbox.supervisor.level):
-            text = await self.commands.answer(words, number)
-            self.publisher.stream(parent["header"]["msg_id"], "stdout", text)
-        elif words is not None:
-            self.publisher.flush()
-            self._publish("display_data", self.card.shown(await self.commands.answer(words, number)), parent, {}, [])
-        elif document and self.card.is_shown:
-            self.publisher.flush()
-            text = await self.commands.answer([], number)
-            self._publish("update_display_data", self.card.renewed(text), parent, {}, [])
 
     async def _run_cell(
         self, content: Mapping[str, Any], metadata: Mapping[str, Any], time_s: float

@@ -50,7 +50,9 @@ def a_card(text: str = "", removed: dict[str, int] | None = None, **tables: Any)
     box = SimpleNamespace(level=f"full{text}", proofs=proofs, details={"notes": [f"note{text}"]})
     dog = SimpleNamespace(memory=300 << 20, usage=SimpleNamespace(processes=3, cpu_s=1.25))
     resolved = Policy.resolve({}, overrides=[tables])
-    return Card(SimpleNamespace(supervisor=box, watchdog=dog), resolved, Counter(removed or {}))  # type: ignore[arg-type]
+    session: Any = SimpleNamespace(supervisor=box, watchdog=dog)
+    nobody: Any = None
+    return Card(session, resolved, Counter(removed or {}), nobody, nobody, nobody)
 
 
 @pytest.mark.security
