@@ -322,11 +322,14 @@ class FrameRefused(SandboxError):
         problem: what is wrong, as a sentence without its full stop. It names the type of a value.
         where: the place of the value inside the whole, such as ``column 'a', row 3``.
         remedy: what the sender can do about it, as a sentence.
+        in_order: it is a frame as honest senders write them, and only more than may be taken here, or of a package that
+            is missing.
     """
 
-    def __init__(self, problem: str, *, where: str = "", remedy: str = "") -> None:
+    def __init__(self, problem: str, *, where: str = "", remedy: str = "", in_order: bool = False) -> None:
         text = f"{where}: {problem}" if where else problem
         super().__init__(f"{text[:1].upper()}{text[1:]}.", where=where, remedy=remedy)
+        self.in_order = in_order
 
     def advice(self) -> str:
         return str(self.data.get("remedy", ""))

@@ -46,8 +46,8 @@ OWN_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
 # Data and pictures. No code, no notebooks; and no HTML or SVG, whose scripts run in the browser that opens them.
 DATA_FILES = (
     "*.csv", "*.tsv", "*.txt", "*.json", "*.jsonl", "*.geojson", "*.xlsx", "*.ods", "*.parquet", "*.feather", "*.arrow",
-    "*.npy", "*.npz", "*.h5", "*.hdf5", "*.nc", "*.sqlite", "*.db", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.webp",
-    "*.tif", "*.tiff", "*.pdf", "*.wav", "*.mp4", "*.log",
+    "*.npy", "*.npz", "*.frame", "*.h5", "*.hdf5", "*.nc", "*.sqlite", "*.db", "*.png", "*.jpg", "*.jpeg", "*.gif",
+    "*.webp", "*.tif", "*.tiff", "*.pdf", "*.wav", "*.mp4", "*.log",
 )  # fmt: skip
 
 # Settings and histories (all that starts with a dot), keys, tokens, and Jupyter's own files.

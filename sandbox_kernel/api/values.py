@@ -16,8 +16,6 @@ from ..session.exchange import Outgoing
 _FILE_ERRORS = (
     "FileNotFoundError", "FileExistsError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "OSError",
 )  # fmt: skip
-# A frame that is in order, and yet more than this process wants or can read.
-_HONEST = ("needs a package", "more memory", "too much memory", "steps", "larger than", "may have")
 
 
 def pack(value: Any, most: int) -> Outgoing:
@@ -41,7 +39,7 @@ def unpack(memory: memoryview, most: int) -> Any:
     try:
         return frames.loads(*transport.unpack(memory, budget=budget), budget=budget)
     except FrameRefused as error:
-        if any(word in str(error) for word in _HONEST):
+        if error.in_order:
             raise
         raise ProtocolError(f"a value that is no frame: {error}") from error
 

@@ -212,7 +212,7 @@ class ValueReply(msgspec.Struct):
 
 
 VALUE_OPS = (
-    "put", "get", "call", "modules", "write_file", "read_file", "list_files", "variables", "describe",
+    "put", "get", "export", "call", "modules", "write_file", "read_file", "list_files", "variables", "describe",
 )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import FrameRefused, size_text
 from .grammar import CONTAINER_BYTES, CONTAINER_BYTES_PER_BYTE, DEFAULT_BUDGET, DEPTH, FLAT, INTEGER_BYTES, Budget
-from .receiver import Buffer, Bytes, Malformed, Receiver
+from .receiver import Buffer, Bytes, Malformed, Receiver, TooMuch
 
 
 class Name:
@@ -60,31 +60,34 @@ _GROWING = frozenset({list, dict, set})
 
 def loads(payload: Bytes, buffers: Iterable[Bytes] = (), *, budget: Budget = DEFAULT_BUDGET) -> Any:
     """See `sandbox_kernel.frames.loads`."""
-    value, problem = _attempt(payload, buffers, budget)
+    value, problem, in_order = _attempt(payload, buffers, budget)
     if problem:
         # Raised here, an error that somebody keeps does not keep what was half built.
-        raise FrameRefused(problem)
+        raise FrameRefused(problem, in_order=in_order)
     return value
 
 
-def _attempt(payload: Bytes, buffers: Iterable[Bytes], budget: Budget) -> tuple[Any, str]:
-    """The value and an empty text, or None and what is wrong."""
+def _attempt(payload: Bytes, buffers: Iterable[Bytes], budget: Budget) -> tuple[Any, str, bool]:
+    """The value and an empty text, or None, what is wrong, and whether it may be a frame in order all the same."""
+    in_order = False
     try:
         # A copy: what is checked below must not change any more.
         data = bytes(payload)
         views = [memoryview(buffer).cast("B") for buffer in buffers]
         size = len(data) + sum(map(len, views))
         if size > budget.wire_bytes:
-            raise Malformed(f"it has {size_text(size)}, and one frame may have {size_text(budget.wire_bytes)}")
-        return _decode(data, views, Receiver(budget), budget.opcodes), ""
+            raise TooMuch(f"it has {size_text(size)}, and one frame may have {size_text(budget.wire_bytes)}")
+        return _decode(data, views, Receiver(budget), budget.opcodes), "", True
     except ImportError as error:
-        return None, f"this frame needs a package that is not installed here: {error.name}"
+        return None, f"this frame needs a package that is not installed here: {error.name}", True
+    except MemoryError:
+        return None, "there is too little memory here for this frame", True
     except Malformed as error:
-        text = str(error)
+        text, in_order = str(error), isinstance(error, TooMuch)
     except Exception as error:
         # Anything that a constructor says about its arguments, an index out of range, a truncated number.
         text = f"{type(error).__name__}: {error}"[:200]
-    return None, f"this is not a frame, or one that was tampered with: {text}"
+    return None, f"this is not a frame, or one that was tampered with: {text}", in_order
 
 
 _i4 = struct.Struct("<i").unpack_from
@@ -314,9 +317,9 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
         if room < 0:
             break
     else:
-        raise Malformed(f"it takes more than {steps:,} steps")
+        raise TooMuch(f"it takes more than {steps:,} steps")
     if room < 0:
-        raise Malformed("its containers take too much memory")
+        raise TooMuch("its containers take too much memory")
     if marks or len(stack) != 1 or position != size:
         raise Malformed("it does not end where its value ends")
     if names != calls or receiver.taken != used or used != len(buffers):

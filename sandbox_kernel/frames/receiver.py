@@ -14,6 +14,10 @@ class Malformed(Exception):
     """The payload is not one that `dumps` writes. The text says why."""
 
 
+class TooMuch(Malformed):
+    """The payload costs more than its budget. An honest sender can write such a one."""
+
+
 class Buffer:
     """Raw memory on the stack: only a constructor can take it, once."""
 
@@ -38,11 +42,11 @@ class Receiver:
         """Account for `size` bytes that are about to be allocated.
 
         Raises:
-            Malformed: that is more than the budget has left.
+            TooMuch: that is more than the budget has left.
         """
         self._left -= size
         if self._left < 0:
-            raise Malformed("it would take more memory than one frame may")
+            raise TooMuch("it would take more memory than one frame may")
 
     def take(self, data: Any) -> Bytes:
         """Raw data out of an argument: bytes, or a buffer, which is then used up.

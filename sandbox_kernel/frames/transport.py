@@ -52,7 +52,8 @@ def unpack(memory: Bytes, *, budget: Budget = DEFAULT_BUDGET) -> tuple[bytes, li
     """
     view = memoryview(memory).cast("B")
     if len(view) > budget.wire_bytes:
-        raise FrameRefused(f"a frame of {size_text(len(view))} is larger than {size_text(budget.wire_bytes)}")
+        raise FrameRefused(f"a frame of {size_text(len(view))} is larger than {size_text(budget.wire_bytes)}",
+                           in_order=True)  # fmt: skip
     at = len(MAGIC) + _COUNT.size
     if len(view) < at or view[: len(MAGIC)] != MAGIC:
         raise FrameRefused("this is not a frame: it does not begin as one")
@@ -99,7 +100,8 @@ def read_file(path: str | Path, budget: Budget = DEFAULT_BUDGET) -> tuple[bytes,
         if not stat.S_ISREG(found.st_mode):
             raise FrameRefused(f"this is not a frame: {Path(path).name!r} is no regular file")
         if found.st_size > budget.wire_bytes:
-            raise FrameRefused(f"a frame of {size_text(found.st_size)} is larger than {size_text(budget.wire_bytes)}")
+            raise FrameRefused(f"a frame of {size_text(found.st_size)} is larger than {size_text(budget.wire_bytes)}",
+                           in_order=True)  # fmt: skip
         memory = bytearray(found.st_size)
         view, got = memoryview(memory), 0
         while got < len(view):

@@ -15,6 +15,7 @@ from ..errors import size_text
 from ..policy import BUILT_IN, Resolved
 from ..session.denials import Denial
 from ..session.session import Session
+from .cell import plain_header
 from .commands import Commands
 from .publisher import Publisher
 
@@ -73,10 +74,10 @@ class Card:
             document: whether its client shows it in a document.
         """
         if words is not None and not (document and list(words) in ([], ["status"]) and self._session.supervisor.level):
-            text = await self._commands.answer(words, number)
+            text = await self._commands.answer(words, number, plain_header(parent["header"]))
             self._publisher.stream(parent["header"]["msg_id"], "stdout", text)
         elif words is not None or (document and self._display_id):
-            text = await self._commands.answer([], number)
+            text = await self._commands.answer([], number, {})
             self._publisher.flush()
             kind = "update_display_data" if words is None else "display_data"
             if words is not None:

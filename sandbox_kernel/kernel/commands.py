@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from ..errors import NoCheckpoint, SandboxError, size_text
 from ..policy import BUILT_IN, Resolved
 from ..report import open_gate_text, removed_text, status_text
 from ..session.session import Session
+from .exports import export
 from .transcript import Transcript
 
 HELP = """\
 %sandbox                  the isolation level, what each probe tried and saw, and the policy
 %sandbox output N [PAGE]  all text that cell N printed, also what was omitted; page by page, `last` for the last one
+%sandbox export NAME      write a variable to NAME.frame, for `sandbox_kernel.frames.load_file`; a file may be named too
 %sandbox rollback [N]     undo the last cell, or the last N
 %sandbox help             this list
 It must stand alone in its cell.
@@ -52,11 +55,18 @@ class Commands:
         self._session, self._resolved, self._transcript, self._started = session, resolved, transcript, started
         self._removed = {} if removed is None else removed
         self._known: dict[str, Callable[[Sequence[str]], str]] = {
-            "status": self._status, "output": self._output, "rollback": lambda _words: "", "help": lambda _words: HELP,
+            "status": self._status, "output": self._output, "rollback": lambda _words: "",
+            "export": lambda _words: "", "help": lambda _words: HELP,
         }  # fmt: skip
 
-    async def answer(self, words: Sequence[str], number: int) -> str:
-        """The text for these words, which a person wrote in the cell with this number."""
+    async def answer(self, words: Sequence[str], number: int, header: Mapping[str, Any]) -> str:
+        """The text for these words, which a person wrote in the cell with this number.
+
+        Args:
+            header: of the request, as plain values.
+        """
+        if words[:1] == ["export"]:
+            return await export(self._session, words[1:], header)
         if words[:1] == ["rollback"]:
             return await self._rollback(words[1:], number)
         name, rest = (words[0], words[1:]) if words else ("status", ())

@@ -62,7 +62,7 @@ class Values:
         self._folder = os.getcwd()
         self._modules: dict[str, HostModule] = {}
         self.handlers: dict[str, Callable[[Request], Any]] = {
-            "put": self._put, "get": self._get, "call": self._call, "modules": self._install,
+            "put": self._put, "get": self._get, "export": self._export, "call": self._call, "modules": self._install,
             "write_file": self._write_file, "read_file": self._read_file, "list_files": self._list_files,
             "variables": self._list_variables, "describe": self._describe,
         }  # fmt: skip
@@ -117,6 +117,17 @@ class Values:
         if name not in self._variables:
             return {"status": "error", "ename": "KeyError", "evalue": f"the session has no variable {name!r}"}
         self._reply_with(request, *frames.dumps(describing.description(name, self._variables[name])))
+        return None
+
+    def _export(self, request: Request) -> dict[str, Any] | None:
+        name = request.fields["name"]
+        if name not in self._variables:
+            return {"status": "error", "ename": "KeyError", "evalue": f"the session has no variable {name!r}"}
+        try:
+            frames.dump_file(self._variables[name], self._path(request))
+        except OSError as error:
+            reason = f"{request.fields['path']}: {error.strerror}"
+            return {"status": "error", "ename": type(error).__name__, "evalue": reason}
         return None
 
     async def _call(self, request: Request) -> dict[str, Any] | None:

@@ -12,6 +12,7 @@ import pytest
 from jupyter_client import AsyncKernelClient
 from jupyter_client.manager import start_new_kernel
 
+from sandbox_kernel import frames
 from sandbox_kernel.client import TARGET, pull, pull_async, push, push_async
 from sandbox_kernel.errors import FrameRefused, SandboxError
 
@@ -43,6 +44,27 @@ def test_there_and_back(start: Start, level: str) -> None:
     with pytest.raises(ValueError, match="cannot be the name"):
         push(client, "a b", 1)
     assert kernel.good("print(1)").stdout == "1\n"
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_variable_as_a_file(start: Start, level: str) -> None:
+    kernel = start(level)
+    frame = pd.DataFrame({"a": [1, 2], "b": ["x", "y"]})
+    kernel.good("import os, pandas as pd\ndf = pd.DataFrame({'a': [1, 2], 'b': ['x', 'y']})")
+    kernel.good("f = lambda: 0; os.mkdir('sub')")
+    assert "df was written to df.frame" in kernel.good("%sandbox export df").stdout
+    pd.testing.assert_frame_equal(frames.load_file(kernel.folder / "df.frame"), frame)
+    kernel.good("df['a'] *= 10; os.chdir('/')")
+    kernel.good("%sandbox export df sub/other.frame")
+    assert frames.load_file(kernel.folder / "sub/other.frame")["a"].tolist() == [10, 20]
+    for words, said in (("f", "function"), ("nothing", "no variable 'nothing'"), ("df /etc/df.frame", "/etc/"),
+                        ("df ../df.frame", "df.frame"), ("df missing/df.frame", "missing")):  # fmt: skip
+        text = kernel.good(f"%sandbox export {words}").stdout
+        assert text.startswith("Nothing was written: ") and said in text
+    for words in ("", "a-b", "df a b"):
+        assert kernel.good(f"%sandbox export {words}").stdout.startswith("It is `%sandbox export NAME`")
+    assert {path.name for path in kernel.folder.rglob("*")} == {"df.frame", "sub", "other.frame"}
+    assert not (kernel.folder.parent / "df.frame").exists()
 
 
 def test_not_while_a_cell_runs(start: Start) -> None:

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from sandbox_kernel import frames
+
 from .conftest import LEVELS, Running, Start, starting
 
 POLICY = '[files]\nworkspace = "overlay"\n'
@@ -53,6 +55,13 @@ def test_code_that_a_cell_writes_runs(kernel: Running) -> None:
     kernel.good("%%writefile written.py\nname = 'module'\nprint('ran')")
     assert kernel.good("import written; print(written.name)").stdout == "ran\nmodule\n"
     assert kernel.good("%run written.py").stdout == "ran\n"
+
+
+def test_an_exported_variable_is_kept(kernel: Running) -> None:
+    kernel.good("x = [1, 2]")
+    assert "[Kept next to the notebook: x.frame]" in kernel.good("%sandbox export x").stdout
+    assert frames.load_file(kernel.folder / "x.frame") == [1, 2]
+    assert "(not among files.keep): x.py" in kernel.good("%sandbox export x x.py").stdout
 
 
 def test_what_is_on_the_disk_stays_as_it_is(kernel: Running) -> None:
