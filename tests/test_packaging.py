@@ -48,10 +48,11 @@ ARROWS = {
     "grading": {"errors", "api", "code_rules", "session"},
     "jobs": set(),  # (the work is named by whoever wants it done)
     "client": {"errors", "frames"},
-    # A leaf: only its command knows it.
+    # Leaves: only its command knows the first, and only a user's program the others.
     "mcp": {"", "errors", "quantities", "api"},
     "kernel": {"errors", "audit", "launcher", "policy", "quantities", "report", "session", "outputs", "channel",
                "frames", "code_rules", "telemetry"},
+    "adapters": {"errors", "api"},
     # The one place where both sides meet: it forks the worker's code into the sandbox.
     "kernel.launch": {"errors", "policy", "report", "confine", "worker", "session"},
     "audit": {"errors"},
@@ -95,6 +96,8 @@ FOREIGN = {
     "jobs.cluster": {"distributed"},
     "mcp": {"msgspec"},
     "mcp.server": {"mcp", "mcp_types", "starlette", "uvicorn"},
+    "adapters.smolagents": {"smolagents"},
+    "adapters.langchain": {"langchain_core", "pydantic"},
 }
 
 SPEC_FILES = {"kernel.json", "logo-32x32.png", "logo-64x64.png", "logo-svg.svg"}
@@ -212,7 +215,8 @@ def test_wheel_holds_the_kernelspec_the_presets_and_the_licence(tmp_path: Path) 
 def test_every_base_dependency_has_a_lower_bound() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert all(">=" in line or "==" in line for line in project["dependencies"])
-    assert set(project["optional-dependencies"]) == {"data", "lab", "verify", "mcp", "dask", "test"}
+    extras = {"data", "lab", "verify", "mcp", "smolagents", "langchain", "dask", "test"}
+    assert set(project["optional-dependencies"]) == extras
 
 
 def test_makefile_declares_every_command_as_phony() -> None:

@@ -39,7 +39,7 @@ _DATA_TYPES = {
 
 _STUB = """
 def {name}(*arguments, **named):
-    value, error = call(arguments, named)
+    value, error = __host_call(arguments, named)
     if error is not None:
         raise error from None
     return value
@@ -241,7 +241,8 @@ class Values:
 
     def _function(self, module: str, name: str, told: str) -> Callable[..., Any]:
         # From source, so that a traceback ends in a frame that says "<host>" and not in this module.
-        names: dict[str, Any] = {"__name__": module, "call": partial(self._call_host, module, name)}
+        # (No function of a host has a name that begins with two underscores: it would replace what the stub calls.)
+        names: dict[str, Any] = {"__name__": module, "__host_call": partial(self._call_host, module, name)}
         exec(compile(_STUB.format(name=name), f"<{module}>", "exec"), names)  # noqa: S102
         function: Callable[..., Any] = names[name]
         function.__doc__ = told

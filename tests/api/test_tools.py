@@ -58,6 +58,13 @@ def test_functions_and_values(box: Sandbox) -> None:
     assert "query(sql: str, *, limit: int = 3)" in box.run_code("print(host.query.__doc__)").stdout.replace("'", "")
 
 
+@pytest.mark.parametrize("name", ["call", "value", "error", "arguments", "print", "_x"])
+def test_any_name_will_do_for_a_function(box: Sandbox, name: str) -> None:
+    with_one = {"named": {name: lambda *given, **named: [list(given), named]}}
+    ex = box.run_code(f"import named\nnamed.{name}(1, b=2)", modules=with_one)
+    assert ex.success and ex.results[0].text == "[[1], {'b': 2}]"
+
+
 def test_large_arguments_and_values(box: Sandbox) -> None:
     code = "import numpy as np\nx = np.arange(1_000_000.0)\nimport host\ny = host.later(x)\nbool((x == y).all())"
     assert box.run_code(code).results[0].text == "True"

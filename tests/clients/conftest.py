@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,10 +22,12 @@ INSTALL_S = 600.0
 
 # Clients that would change the JupyterLab of the other tests, were they installed beside it: with extensions of
 # servers and pages, and with other versions of what the tests use.
-REQUIREMENTS = {
+REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "servers": ("voila>=0.5.8", "jupyter_kernel_gateway>=3.0.1", "nbgrader>=0.9.5"),
     "mcp": ("jupyter-mcp-server>=2.0",),
 }
+# Of these only what the tests' own environment lacks is installed; it lies below theirs.
+LAID_OVER: set[str] = set()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -75,7 +78,12 @@ def installed() -> Callable[[str], Path]:
         if not (folder / "complete").exists():
             shutil.rmtree(folder, ignore_errors=True)
             _do(sys.executable, "-m", "venv", str(folder))
-            _do(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *REQUIREMENTS[name])
+            if name in LAID_OVER:
+                ours = sysconfig.get_path("purelib")
+                theirs = sysconfig.get_path("purelib", vars={"base": str(folder), "platbase": str(folder)})
+                Path(theirs, "below.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+            _do(str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-compile",
+                *REQUIREMENTS[name])  # fmt: skip
             (folder / "complete").touch()
         return python
 
