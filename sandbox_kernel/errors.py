@@ -61,15 +61,17 @@ class SandboxError(Exception):
         state = {"kept": KEPT, "lost": LOST, "restored": str(self.data.get("restored"))}.get(self.state, "")
         return " ".join(part for part in (self.message, self.advice(), state, self.data.get("why_lost")) if part)
 
-    def restore(self, cell: int, age_s: float, missing: Iterable[str] = ()) -> None:
+    def restore(self, cell: int, age_s: float, missing: Iterable[str] = (), *, names: Iterable[str] = ()) -> None:
         """The variables were brought back.
 
         Args:
             cell: the number of the last cell whose effects they have; 0: of none.
             age_s: how long ago that was, in seconds.
             missing: what was not brought back with them, such as ``"thread 'load'"``.
+            names: that somebody gave to this state.
         """
         self.state = "restored"
+        self.data.update(cell=cell, names=tuple(names))
         after = f"as they were after cell [{cell}]" if cell else "as they were before the first cell"
         text = f"The variables of this session were restored {after}, {age_text(age_s)} ago."
         gone = ", ".join(missing)
@@ -241,14 +243,19 @@ class NoCheckpoint(SandboxError):
     """There is no copy of the state that was asked for.
 
     Args:
-        cell: the number of the last cell in that state.
-        cells: those that there are copies of.
+        cell: the number of the last cell in that state, or its name.
+        cells: those that there are copies of; names, when it is a name.
     """
 
     state = "kept"
 
-    def __init__(self, cell: int, cells: Iterable[int], reason: str = "") -> None:
+    def __init__(self, cell: int | str, cells: Iterable[int | str], reason: str = "") -> None:
         cells = tuple(cells)
+        if isinstance(cell, str):
+            known = ", ".join(map(repr, cells))
+            text = f"There is no checkpoint named {cell!r}" + (f": {reason}" if reason else "")
+            super().__init__(f"{text}; there are {known}." if known else f"{text}.", cell=cell, cells=cells)
+            return
         known = ", ".join(f"[{number}]" for number in cells)
         there = f"there are copies of the states after {known}" if known else "there is no copy"
         why = f" ({reason})" if reason else ""
@@ -258,7 +265,24 @@ class NoCheckpoint(SandboxError):
     @property
     def cells(self) -> tuple[int, ...]:
         """The numbers of the cells after which there are copies."""
-        return tuple(self.data.get("cells", ()))
+        return tuple(cell for cell in self.data.get("cells", ()) if isinstance(cell, int))
+
+
+class CopyRefused(SandboxError):
+    """No copy of the session can be made: it cannot be forked, or get a checkpoint with a name.
+
+    Args:
+        reason: why, as a clause.
+        remedy: what the reader can do about it, as a sentence.
+    """
+
+    state = "kept"
+
+    def __init__(self, reason: str, remedy: str = "") -> None:
+        super().__init__(f"This session cannot be copied: {reason}.", reason=reason, remedy=remedy)
+
+    def advice(self) -> str:
+        return str(self.data.get("remedy", ""))
 
 
 class ProtocolError(SandboxError):

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import itertools
 import os
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -25,6 +26,7 @@ from ..session.ending import end_cell
 from ..session.exchange import Outgoing
 from ..session.session import Plan, Session
 from ..session.start import StartedLink, start
+from .branches import Branches
 from .calls import Calls
 from .execution import Execution, ExecutionError
 from .outcome import exit_code, failed
@@ -38,7 +40,7 @@ _MOVING_S = 30.0  # at least, for a value on its way in or out beside a cell
 Callback = Callable[[Any], Awaitable[None] | None]
 
 
-class AsyncSandbox(Calls):
+class AsyncSandbox(Branches, Calls):
     """A confined session whose variables live from one `run_code` to the next. For one asyncio loop.
 
     ``async with AsyncSandbox() as sandbox:`` starts and ends it; so do `start` and `close`. Calls wait for each
@@ -69,22 +71,33 @@ class AsyncSandbox(Calls):
         asked = [policy] if level is None else [policy, {"isolation": {"level": level}}]
         self.resolved: Resolved = Policy.resolve(os.environ, overrides=asked, workspace=workspace)
         self._workspace, self._timeout = workspace, timeout
-        self._recorder = Recorder(make_gate(Settings(**msgspec.structs.asdict(self.resolved.policy.outputs))))
-        self._code_gate = CodeGate(self.resolved.policy.code)
         self._denials = Denials()
-        self._session: Session | None = None
         self._link: StartedLink | None = None
         self._plans: list[Plan] = []
+        self._branches: weakref.WeakSet[AsyncSandbox] = weakref.WeakSet()
+        self._set_up(modules or {})
+
+    def _set_up(self, modules: Modules) -> None:
+        self._recorder = Recorder(make_gate(Settings(**msgspec.structs.asdict(self.resolved.policy.outputs))))
+        self._code_gate = CodeGate(self.resolved.policy.code)
+        self._session: Session | None = None
         self._ids = itertools.count(1)
         self._closed = False
         self._lock = asyncio.Lock()
         self._most = self.resolved.policy.limits.frame
-        self._modules = checked(modules or {})
+        self._modules = checked(modules)
         self._tools = Tools(self, self._most)
         self._tools.push(self._modules)
         self._installed = 0  # the number of the worker that has the modules
         self._stale: set[str] = set()
         self._starting: asyncio.Future[None] | None = None
+
+    def _twin(self) -> Self:
+        twin = object.__new__(type(self))
+        twin.resolved, twin._workspace, twin._timeout = self.resolved, self._workspace, self._timeout
+        twin._denials, twin._plans, twin._link = self._denials, self._plans, None
+        twin._set_up(self._modules)
+        return twin
 
     # ------------------------------------------------------------ life
 
@@ -122,10 +135,12 @@ class AsyncSandbox(Calls):
             raise
 
     async def close(self) -> None:
-        """End it with everything inside; idempotent. A cell that runs ends with `WorkerLost`."""
+        """End it with everything inside, branches too; idempotent. A cell that runs ends with `WorkerLost`."""
         if self._closed:
             return
         self._closed = True
+        if self._link is not None:
+            await self._close_branches()
         if self._starting is not None:
             await asyncio.wait([self._starting])
             if not self._starting.cancelled():
@@ -138,12 +153,13 @@ class AsyncSandbox(Calls):
         if session is not None:
             await session.checkpoints.close(0)
             await asyncio.to_thread(session.files.collect)
-            session.supervisor.abandon(WorkerLost("the sandbox was closed"))
-            session.files.close()
+            session.end(WorkerLost("the sandbox was closed"))
         self._tools.close()
+        self._branches.discard(self)
         if self._link is not None:
             await asyncio.to_thread(self._link.collect)
-        await asyncio.to_thread(self._denials.close)
+        if self._link is not None or session is None:
+            await asyncio.to_thread(self._denials.close)
 
     async def __aenter__(self) -> AsyncSandbox:
         await self.start()
@@ -166,22 +182,6 @@ class AsyncSandbox(Calls):
         session.checkpoints.drop("the session was restarted")
         await self._end_worker(WorkerLost("the session was restarted"))
         await session.supervisor.get_worker(stoppable=False)
-
-    async def rollback(self, cells: int = 1) -> None:
-        """Undo the last cells: go on from the copy that was left before them.
-
-        Copies are left between cells while they are cheap, and few are kept.
-
-        Raises:
-            NoCheckpoint: there is none of that state; the error says of which there are.
-            ValueError: `cells` is not positive.
-        """
-        if cells < 1:
-            raise ValueError(f"cells is {cells}, and must be 1 or more")
-        session = await self._started()
-        async with self._lock:
-            await session.checkpoints.rollback(session.execution_count - 1 - cells)
-            session.forget_loss()
 
     async def _end_worker(self, cause: SandboxError) -> None:
         session = self._session
@@ -215,7 +215,7 @@ class AsyncSandbox(Calls):
             found |= {
                 "level": box.level, "proofs": [dict(p) for p in box.proofs],
                 "notes": list(box.details.get("notes", ())), "execution_count": session.execution_count,
-                "workers_lost": self._recorder.losses,
+                "workers_lost": self._recorder.losses, "checkpoints": session.checkpoints.listed(),
                 "use": {"memory": dog.memory, "processes": dog.usage.processes, "cpu_s": dog.usage.cpu_s},
             }  # fmt: skip
         return found

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from .core import AsyncSandbox, PolicyLike
 from .execution import Execution, Result
@@ -171,14 +171,46 @@ class Sandbox:
         """Replace the process of the session: all its variables are gone. A cell that runs ends with `WorkerLost`."""
         self._wait(self._box.restart())
 
-    def rollback(self, cells: int = 1) -> None:
-        """Undo the last cells, see `AsyncSandbox.rollback`.
+    def rollback(self, to: int | str = 1) -> None:
+        """Undo the last cells, or go back to a checkpoint, see `AsyncSandbox.rollback`.
 
         Raises:
             NoCheckpoint: there is no copy of that state; the error says of which there are.
-            ValueError: `cells` is not positive.
+            ValueError: `to` is a number below 1, or cannot be a name.
         """
-        self._wait(self._box.rollback(cells))
+        self._wait(self._box.rollback(to))
+
+    def checkpoint(self, name: str) -> None:
+        """Keep the state of the session under a name, see `AsyncSandbox.checkpoint`.
+
+        Raises:
+            CopyRefused: the session cannot be copied, or there are too many checkpoints.
+            ValueError: it cannot be a name.
+        """
+        self._wait(self._box.checkpoint(name))
+
+    def fork(self) -> Self:
+        """A sandbox of its own that begins with the variables of this one, see `AsyncSandbox.fork`.
+
+        Raises:
+            CopyRefused: the session has threads, child processes, or a library that cannot be copied.
+        """
+        branch = object.__new__(type(self))
+        branch._box = self._wait(self._box.fork())
+        branch._lock, branch._ended = threading.Lock(), False
+        branch._loop = _shared.acquire()
+        return branch
+
+    def adopt(self, branch: Sandbox) -> None:
+        """Go on from the variables of a branch, which is closed, see `AsyncSandbox.adopt`.
+
+        Raises:
+            CopyRefused: the branch cannot be copied; both are left as they are.
+            ValueError: the two were not forked from the same sandbox.
+        """
+        self._wait(self._box.adopt(branch._box))
+        if branch._box.closed:
+            branch.close()
 
     def put(self, name: str, value: Any, *, timeout: float | None = None) -> None:
         """Set a variable of the session to a copy of a value of this process, see `AsyncSandbox.put`."""

@@ -15,53 +15,24 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ..errors import NoCheckpoint, RolledBack, SandboxError
+from ..errors import CopyRefused, NoCheckpoint, RolledBack, SandboxError
+from .budget import MOST_S, SHARE, Budget
 from .copies import Copies, Copy
 from .proctree import PAGE, Process, read_process
-from .proofs import host_pid
 from .supervisor import Supervisor
 
-KEPT = 3
-SHARE = 0.05  # of the session's time
+KEPT = 3  # besides those with names
+NAMED = 8
 IDLE_S = 0.1  # between the end of a cell and a copy
 LOOK_S = 0.05  # between two looks at what a running cell copies
 PAGE_COPY_S = 3.5e-6
-# The budget: at first, at most, and what one cell may take of it however much there is.
-_FIRST_S, _MOST_S, _CELL_S = 0.1, 2.0, 0.25
+_CELL_S = 0.25  # of the budget, which one cell may take however much there is
 _HASTY_S = 0.03  # between queued cells only a copy that is cheaper than that is made
 _SETTLE_S = 5.0
 _FORK_S, _FORK_S_PER_BYTE = 0.002, 0.02 / 2**30
 _ROOM = 15 / 16  # of the memory limit; worker and copy must fit when all pages are rewritten
 _ALONE = 0.8  # of the memory limit; a worker that holds more is the cause by itself
 _NO_ROOM = "the session holds so much memory that a copy has no room"
-
-
-class Budget:
-    """What copies may cost, in seconds: `SHARE` of the time that goes by.
-
-    Args:
-        clock: seconds, monotonic.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._at, self._left = clock(), _FIRST_S
-
-    @property
-    def left(self) -> float:
-        """May be negative."""
-        now = self._clock()
-        self._left = min(_MOST_S, self._left + (now - self._at) * SHARE)
-        self._at = now
-        return self._left
-
-    def spend(self, seconds: float) -> None:
-        """Take this much of it."""
-        self._left = self.left - seconds
-
-    def refill(self) -> None:
-        """Have at least as much as at first."""
-        self._left = max(self.left, _FIRST_S)
 
 
 class Checkpoints:
@@ -76,6 +47,7 @@ class Checkpoints:
 
     Attributes:
         reason: why the newest state of the session has no copy, as a clause; "" when nothing stands against one.
+        names: of the copies that somebody asked for; why there is none any more, or "".
     """
 
     def __init__(
@@ -90,14 +62,16 @@ class Checkpoints:
         self._watch: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
         self._replaced: asyncio.Future[SandboxError] | None = None
-        self._pid = -1  # of the worker, for this process
         self._dirty = False  # something may have changed since the newest copy
         self._costs = deque([0.0], maxlen=4)  # of the last copies, in seconds
         self._expected_s = 0.0  # what the cells after a copy will have to copy
         self._before: Process | None = None  # the worker when its newest copy was made
         self._counted_s = 0.0  # of the copying since then, already taken from the budget
         self._cell_s, self._cell_began = 0.0, 0.0  # of that, in the running cell; when it began
+        self._woken_at: tuple[int, int] | None = None  # the copy's cell, and the number of the next cell then
+        self._owed: list[str] = []  # names of the copy that was woken, for the next one
         self.reason = ""
+        self.names: dict[str, str] = {}
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Set the timers on this loop from now on."""
@@ -121,8 +95,25 @@ class Checkpoints:
         copies = self._supervisor.copies
         return [] if copies is None else copies.sleeping()
 
-    async def rollback(self, cell: int) -> None:
-        """Go on from the copy that was made after this cell; newer ones are given up.
+    def listed(self) -> list[dict[str, Any]]:
+        """The copies that could be woken, the oldest first: cell, names, and age in seconds."""
+        now = time.monotonic()
+        return [{"cell": c.cell, "names": list(c.names), "age_s": now - c.made} for c in self.sleeping()]
+
+    def begin_at(self, cell: int) -> None:
+        """The session begins with the state after this cell of another one."""
+        self._woken_at = (cell, self._supervisor.execution_count)
+
+    @property
+    def cell(self) -> int:
+        """Number of the last cell whose effects the variables have; 0: of none."""
+        count = self._supervisor.execution_count
+        if self._woken_at is not None and self._woken_at[1] in (-1, count):
+            return self._woken_at[0]
+        return count - 1
+
+    async def rollback(self, to: int | str) -> None:
+        """Go on from the copy that was made after this cell, or has this name. Newer ones without names are given up.
 
         Raises:
             NoCheckpoint: there is none.
@@ -130,17 +121,95 @@ class Checkpoints:
         """
         await self.settle()
         found = self.sleeping()
-        if cell not in (copy.cell for copy in found):
-            raise NoCheckpoint(cell, (copy.cell for copy in found), self.reason)
-        for copy in found:
-            if copy.cell > cell:
+        fits = [copy for copy in found if to in copy.names or copy.cell == to]
+        if not fits and isinstance(to, str):
+            gone = self.names.get(to, None)
+            reason = "its process has ended" if gone == "" else gone or ""
+            raise NoCheckpoint(to, [name for copy in found for name in copy.names], reason)
+        if not fits:
+            raise NoCheckpoint(to, (copy.cell for copy in found), self.reason)
+        for copy in found[found.index(fits[-1]) + 1 :]:
+            if copy.names:
+                copy.aside = True
+            else:
                 self._copies.drop(copy)
+        await self._go_on(fits[-1])
+
+    async def _go_on(self, copy: Copy) -> None:
+        copy.aside = False
         self._replaced = self._loop.create_future()
-        self._supervisor.kill(RolledBack())
+        self._supervisor.kill(RolledBack(), wake=copy)
         error = await self._replaced
         if error.state != "restored":
             raise error
         await self._supervisor.get_worker(stoppable=False)
+        await asyncio.sleep(0)  # `changed` comes first
+        if self._owed:
+            self._cancel_timer()
+            await self._make()
+
+    async def name(self, name: str) -> None:
+        """Leave a copy now and keep it under this name, which an older one loses. For an idle session.
+
+        Raises:
+            CopyRefused: it cannot be made, or there are too many with names.
+        """
+        held = [name for copy in self.sleeping() for name in copy.names]
+        if name not in held and len(held) >= NAMED:
+            text = f"there are {NAMED} checkpoints with names already"
+            raise CopyRefused(text, f"Use one of these names again: {', '.join(held)}.")
+        copy = await self._demand(branch=False)
+        self._give(copy, [name])
+
+    async def branch(self) -> Copy:
+        """Leave a copy that is to become a session of its own. For an idle session.
+
+        Raises:
+            CopyRefused: it cannot be made, or would lack something.
+        """
+        copy = await self._demand(branch=True)
+        if copy.lost:
+            self._copies.drop(copy)
+            raise CopyRefused(
+                f"it would lack {', '.join(copy.lost)}", "End these first, or fork the session before they are started."
+            )
+        self._copies.take(copy)
+        return copy
+
+    async def adopt(self, copy: Copy) -> None:
+        """Go on from a copy of another session's worker, in place of this session's.
+
+        Raises:
+            SandboxError: it did not wake, and with it all is lost.
+        """
+        await self.settle()
+        self._copies.put(copy)
+        await self._go_on(copy)
+
+    async def _demand(self, *, branch: bool) -> Copy:
+        await self.settle()
+        self._cancel_timer()
+        await self._supervisor.get_worker(stoppable=False)
+        worker = read_process(self._pid)
+        if worker is not None and worker.rss > _ROOM * self._memory and not branch:
+            raise CopyRefused(_NO_ROOM)
+        copy, reason = await self._copy(branch=branch)
+        if not branch:
+            self._dirty = copy is None
+        self._arm(IDLE_S)
+        if copy is None:
+            raise CopyRefused(reason)
+        return copy
+
+    def _give(self, copy: Copy, names: list[str]) -> None:
+        for name in names:
+            self.names[name] = ""
+            for old in self.sleeping():
+                if old is not copy and name in old.names:
+                    old.names.remove(name)
+                    if not old.names and old.aside:
+                        self._copies.drop(old)
+            copy.names.append(name)
 
     async def settle(self) -> None:
         """Wait for a copy that is being made."""
@@ -161,9 +230,9 @@ class Checkpoints:
         worker = self._supervisor.worker
         if not self._wanted or worker is None or not self._supervisor.ready:
             return
-        if self._pid < 0:
-            self._pid = host_pid(worker.pidfd)
         self._dirty = True
+        if self._woken_at is not None and self._woken_at[1] < 0:
+            self._woken_at = self._woken_at[0], self._supervisor.execution_count
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
@@ -187,14 +256,13 @@ class Checkpoints:
             self._replaced.set_result(error)
         self._disarm()
         self._budget.refill()  # whatever cost the last worker may come again, and one copy fewer is left
-        self._before, self._pid, self._dirty = None, -1, False
-
-    def owners(self) -> list[int]:
-        """The process ids of worker and copies; empty while there is no worker in service."""
-        worker = self._supervisor.worker
-        if worker is None or not self._supervisor.ready:
-            return []
-        return [host_pid(worker.pidfd), *(copy.pid for copy in self.sleeping())]
+        self._before, self._dirty, self._woken_at = None, False, None
+        self.names.update(dict.fromkeys(self._owed, "the session was lost before a new copy was made"))
+        self._owed = []
+        if error.state == "restored":
+            self._woken_at, self._owed = (error.data["cell"], -1), list(error.data["names"])
+        else:
+            self.names = {name: why or "it was lost with the session" for name, why in self.names.items()}
 
     def relieve(self) -> list[int]:
         """The session is about to hold too much memory: the process ids of its copies, if it does without them now."""
@@ -205,11 +273,18 @@ class Checkpoints:
         self.drop(_NO_ROOM)
         return pids
 
-    def drop(self, reason: str) -> None:
-        """End all copies."""
+    def drop(self, reason: str, *, named: bool = True) -> None:
+        """End all copies, or all that have no name."""
         for copy in self.sleeping():
-            self._copies.drop(copy)
+            if named or not copy.names:
+                self._copies.drop(copy)
+                self.names.update(dict.fromkeys(copy.names, reason))
         self.reason, self._before = reason, None
+
+    @property
+    def _pid(self) -> int:
+        worker = self._supervisor.worker
+        return -1 if worker is None else worker.pid
 
     # ------------------------------------------------------------ making
 
@@ -234,13 +309,27 @@ class Checkpoints:
         self._task = self._loop.create_task(self._make())
 
     async def _make(self) -> None:
-        worker = self._supervisor.worker
-        if not self._dirty or worker is None or not self._supervisor.ready or not self._affordable():
+        if not (self._dirty and self._supervisor.ready) or not (self._owed or self._affordable()):
             return
-        copies, number = self._copies, self._supervisor.next_number()
         self._dirty = False
+        copy, reason = await self._copy()
+        names, self._owed = self._owed, []
+        if copy is None:
+            self.reason = reason
+            self.names.update(dict.fromkeys(names, reason))
+            return
+        self._give(copy, names)
+        for old in [copy for copy in self.sleeping() if not copy.names][:-KEPT]:
+            self._copies.drop(old)
+
+    async def _copy(self, *, branch: bool = False) -> tuple[Copy | None, str]:
+        """A copy that sleeps; or None, and why."""
+        worker = self._supervisor.worker
+        if worker is None:
+            return None, "the worker was lost"
+        copies, number, pid = self._copies, self._supervisor.next_number(), worker.pid
         began = time.monotonic()
-        copy = copies.open(number, worker.number, self._supervisor.execution_count - 1)
+        copy = copies.open(number, worker.number, self.cell, branch=branch)
         try:
             answer = await self._ask(number, copy.link.far_ends())
         except SandboxError:
@@ -249,21 +338,19 @@ class Checkpoints:
             copy.link.start()
         if answer.get("status") != "ok":
             copies.drop(copy)
-            self.reason = str(answer.get("reason") or "the worker gave no reason")
-            return
+            return None, str(answer.get("reason") or "the worker gave no reason")
         self._costs.append(time.monotonic() - began)
         self._budget.spend(self._costs[-1])
         copy.lost = answer["lost"]
         await asyncio.wait([copy.settled], timeout=_SETTLE_S)
         if not (copy.settled.done() and copy.settled.result()):
             copies.drop(copy)
-            return
+            return None, "it ended while it was made"
         self.reason = ""
         self._expected_s = (self._expected_s + self._counted_s) / 2
-        self._before, self._counted_s = read_process(self._pid), 0.0
-        self._made(copy, self._pid)
-        for old in copies.sleeping()[:-KEPT]:
-            copies.drop(old)
+        self._before, self._counted_s = read_process(pid), 0.0
+        self._made(copy, pid)
+        return copy, ""
 
     def _affordable(self) -> bool:
         worker = read_process(self._pid)
@@ -272,7 +359,7 @@ class Checkpoints:
         if 2 * worker.rss > _ROOM * self._memory:
             self.drop(_NO_ROOM)
             return False
-        expected = min(_MOST_S, _FORK_S + worker.rss * _FORK_S_PER_BYTE + self._expected_s)
+        expected = min(MOST_S, _FORK_S + worker.rss * _FORK_S_PER_BYTE + self._expected_s)
         missing = expected - self._budget.left
         if missing > 0:
             self.reason = "copies of it would cost too much of the session's time so far"
@@ -289,7 +376,7 @@ class Checkpoints:
         lasted = time.monotonic() - self._cell_began
         if self._cell_s > _CELL_S + SHARE * lasted or self._budget.left < -_CELL_S:
             self._expected_s = max(self._expected_s, 2 * self._cell_s)
-            self.drop("the cell rewrote so much memory that keeping copies would have slowed it down")
+            self.drop("the cell rewrote so much memory that keeping copies would have slowed it down", named=False)
         else:
             self._watch = self._loop.call_later(LOOK_S, self._look)
 

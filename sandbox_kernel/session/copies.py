@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..channel import schema
-from ..confine.launch import ZygoteLink as Zygote
 from ..confine.probes import outside_proofs
 from ..errors import ProtocolError
+from .family import Seat
 from .link import WorkerLink
-from .proofs import host_pid, judge_outside
+from .proofs import judge_outside
 
 
 @dataclass(eq=False)
@@ -31,6 +31,9 @@ class Copy:
         made: when, on the monotonic clock, in seconds.
         pid: in the front's own numbers; -1 until it is adopted.
         lost: what it lacks, in the worker's words.
+        names: that somebody gave it.
+        aside: it is of a time that was given up; it is woken only when it is asked for.
+        branch: it is to become a session of its own, and takes nobody's place.
         settled: becomes true when it sleeps in the zygote's care, false when it is gone before.
     """
 
@@ -41,6 +44,9 @@ class Copy:
     made: float = field(default_factory=time.monotonic)
     pid: int = -1
     lost: Sequence[str] = ()
+    branch: bool = False
+    aside: bool = False
+    names: list[str] = field(default_factory=list)
 
     @property
     def number(self) -> int:
@@ -56,15 +62,15 @@ class Copies:
         level: of isolation, for the look from outside.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, zygote: Zygote, level: str) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, zygote: Seat, level: str) -> None:
         self._loop, self._zygote, self._level = loop, zygote, level
         self._all: dict[int, Copy] = {}
 
     def sleeping(self) -> list[Copy]:
         """Those that could be woken, the oldest first."""
-        return [copy for copy in self._all.values() if copy.pid >= 0]
+        return [copy for copy in self._all.values() if copy.pid >= 0 and not copy.branch]
 
-    def open(self, number: int, original: int, cell: int) -> Copy:
+    def open(self, number: int, original: int, cell: int, *, branch: bool = False) -> Copy:
         """The front's half of a copy; `Copy.link.far_ends` are for the worker to make the other with."""
         link = WorkerLink(
             self._loop, number,
@@ -72,7 +78,7 @@ class Copies:
             on_raw=lambda _name, _text: self._gone(number),
             on_broken=lambda _error: self._gone(number), pressed=lambda: False,
         )  # fmt: skip
-        copy = Copy(link, original, cell, self._loop.create_future())
+        copy = Copy(link, original, cell, self._loop.create_future(), branch=branch)
         self._all[number] = copy
         return copy
 
@@ -80,10 +86,20 @@ class Copies:
         """End a copy; idempotent."""
         self._gone(copy.number)
 
-    def take(self) -> Copy | None:
-        """The newest one that sleeps, to be woken: it is no concern of this object any more."""
-        found = self.sleeping()
-        return self._all.pop(found[-1].number) if found else None
+    def take(self, copy: Copy | None = None) -> Copy | None:
+        """The newest one that sleeps, or this one, to be woken: it is no concern of this object any more."""
+        found = [copy for copy in self.sleeping() if not copy.aside] if copy is None else [copy]
+        return self._all.pop(found[-1].number, None) if found else None
+
+    def put(self, copy: Copy) -> None:
+        """Take one over that another session has let go; it is the newest now."""
+        copy.branch, number = False, copy.number
+        copy.link.hand_over(
+            on_message=lambda message, _buffers, _size: self._said(number, message),
+            on_raw=lambda _name, _text: self._gone(number),
+            on_broken=lambda _error: self._gone(number), pressed=lambda: False,
+        )  # fmt: skip
+        self._all[number] = copy
 
     def close(self) -> None:
         """Release every descriptor; the zygote ends the processes."""
@@ -101,7 +117,7 @@ class Copies:
             self._gone(copy.number)
             return True
         copy.link.pidfd = event["fds"].pop()
-        copy.pid = host_pid(copy.link.pidfd)
+        copy.pid = copy.link.pid = event["host_pid"]
         if judge_outside(self._level, outside_proofs(copy.pid, self._level)) is not None:
             self._gone(copy.number)
         else:

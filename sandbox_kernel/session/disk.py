@@ -27,17 +27,23 @@ class DiskUse:
 
     def __init__(self, folders: Sequence[str]) -> None:
         self._folders = [folder for folder in folders if folder and os.path.isdir(folder)]
-        self._before = 0
+        self._before = self._cells = 0
         self._free: int | None = None
         self._since = 0.0
         self._looked: tuple[int, int] = (0, 0)
 
     def begin(self) -> None:
         """A cell begins."""
+        self._cells += 1
+        if self._cells > 1:  # of a session and of its branches, at the same time
+            return
         self._free, self._since, self._looked = self._free_bytes(), time.time(), (0, 0)
 
     def end(self) -> None:
         """The cell has ended."""
+        self._cells = max(0, self._cells - 1)
+        if self._cells:
+            return
         self._before, self._free = self.used(), None
 
     def used(self, interest: int = 0) -> int:

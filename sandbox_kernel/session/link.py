@@ -50,6 +50,7 @@ class WorkerLink:
     ) -> None:
         self.number = number
         self.pidfd: int | None = None
+        self.pid = -1  # as this process counts; known once the zygote has told of it
         self._loop = loop
         self._on_message, self._on_raw, self._on_broken, self._pressed = on_message, on_raw, on_broken, pressed
         self._channel, self._far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

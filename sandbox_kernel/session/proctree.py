@@ -11,8 +11,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _COUNT_S = 0.1
@@ -31,6 +31,7 @@ class Process:
         cpu_s: used by it and by its children that it has waited for.
         faults: pages that it has made its own one by one.
         inherited: at most this much of `rss` was its parent's when it was forked, and still is.
+        session: the id of its session: a worker's own, and of what it starts, unless that begins another one.
     """
 
     parent: int
@@ -40,6 +41,7 @@ class Process:
     cpu_s: float
     faults: int
     inherited: int = 0
+    session: int = 0
 
     @property
     def own(self) -> int:
@@ -75,32 +77,86 @@ class Usage:
     cpu_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Share:
+    """What a part of the tree uses; as in `Usage`."""
+
+    tasks: int
+    memory: int
+    cpu_s: float
+
+
 class ProcessTree:
-    """The living processes below `root`, the zygote."""
+    """The living processes below `root`, the zygote.
+
+    Attributes:
+        allowance: bytes that a look leaves out: of a copy that is being made, which is not known as one yet.
+    """
 
     def __init__(self, root: int, *, proc: str = "/proc") -> None:
         self._root, self._proc = root, proc
         self._members: dict[int, Process] = {}
         self._foreign: set[int] = set()
         self._newest = b""
-        self._copies: dict[int, tuple[int, Process]] = {}  # by pid: whose, and that one when it was made
+        # By pid: whose, that one when it was made, and how many bytes more may differ.
+        self._copies: dict[int, tuple[int, Process, int]] = {}
+        self.allowance = 0
         self._struck: dict[int, tuple[int, float]] = {}  # by pid: when it was started, and until when it may be dying
 
     def copied(self, copy: int, original: int) -> None:
         """`copy` was just forked from `original`, whose child it may not be any more: they share what they hold."""
         before = self._read(original)
         if before is not None:
-            self._copies[copy] = original, before
+            self._copies[copy] = original, before, 0
 
     def _own(self, pid: int, process: Process) -> int:
         if self._is_dying(pid, process):
             return 0
-        original, before = self._copies.get(pid, (0, process))
+        original, before, more = self._copies.get(pid, (0, process, 0))
         now = self._members.get(original)
         if now is None or now.started != before.started:
-            self._copies.pop(pid, None)
             return process.own
-        return min(process.own, now.copied_since(before) + process.faults * PAGE)
+        return min(process.own, now.copied_since(before) + more + process.faults * PAGE)
+
+    def _renew_copies(self) -> None:
+        """Forget what is gone. Copies of a process that is gone still share what it held with each other."""
+        members = self._members
+        self._copies = {pid: record for pid, record in self._copies.items() if pid in members}
+        for original in {record[0] for record in self._copies.values()}:
+            copies = {pid: record for pid, record in self._copies.items() if record[0] == original}
+            now = members.get(original)
+            if now is not None and all(now.started == before.started for _, before, _ in copies.values()):
+                continue
+            heir = min(copies, key=lambda pid: copies[pid][1].faults)  # the oldest: it counts in full from now on
+            _, first, first_more = copies.pop(heir)
+            del self._copies[heir]
+            process = members[heir]
+            born = replace(process, faults=0, rss=first.rss)
+            for pid, (_, before, more) in copies.items():
+                self._copies[pid] = heir, born, first_more + more + before.copied_since(first)
+
+    def below(self, pid: int) -> Share:
+        """What a worker and all that it started use, as the last look saw it; without daemons."""
+        return self._share(lambda one, process: process.session == pid or self._is_below(one, (pid,)))
+
+    def strays(self, pids: Collection[int]) -> Share:
+        """What is below none of these, nor in their sessions."""
+        known = {*pids, self._root}
+        return self._share(lambda one, process: process.session not in known and not self._is_below(one, pids))
+
+    def _is_below(self, pid: int, tops: Collection[int]) -> bool:
+        while pid in self._members and pid != self._root:
+            if pid in tops:
+                return True
+            pid = self._members[pid].parent
+        return False
+
+    def _share(self, among: Callable[[int, Process], bool]) -> Share:
+        found = {pid: p for pid, p in self._members.items() if pid != self._root and among(pid, p)}
+        return Share(
+            tasks=sum(p.threads for p in found.values()), memory=sum(self._own(pid, p) for pid, p in found.items()),
+            cpu_s=sum(p.cpu_s for p in found.values()),
+        )  # fmt: skip
 
     def look(self) -> Usage:
         """Read all again. Takes about 5 us for each process, and 40 us a hundred on the machine if any is new."""
@@ -111,12 +167,14 @@ class ProcessTree:
             self._newest = newest if complete and newest else b""
         for pid, process in list(self._members.items()):
             self._refresh(pid, process)
+        if self._copies:
+            self._renew_copies()
         members = self._members
         root = members.get(self._root)
         return Usage(
             processes=len(members) - (root is not None),
             tasks=sum(p.threads for p in members.values()) - (root.threads if root else 0),
-            memory=sum(self._own(pid, p) for pid, p in members.items()),
+            memory=max(0, sum(self._own(pid, p) for pid, p in members.items()) - self.allowance),
             cpu_s=sum(p.cpu_s for p in members.values()),
         )
 
@@ -141,6 +199,10 @@ class ProcessTree:
                 fields = self._fields(pid, "status")
                 total += min(fields.get("RssAnon", 0), self._own(pid, process)) + fields.get("RssShmem", 0)
         return total
+
+    def not_below(self, pids: Collection[int]) -> list[int]:
+        """The members, but for the zygote, these, and what is below them."""
+        return [pid for pid in self._members if pid != self._root and not self._is_below(pid, pids)]
 
     def others(self, spared: Collection[int], before_s: float) -> list[int]:
         """The members, but for the zygote and these, that were started before that time.
@@ -263,6 +325,7 @@ def read_process(pid: int, proc: str = "/proc") -> Process | None:
     return Process(
         parent=int(fields[1]), started=int(fields[19]), threads=max(1, int(fields[17])),
         rss=max(0, int(fields[21])) * PAGE, cpu_s=sum(map(int, fields[11:15])) / _TICKS, faults=int(fields[7]),
+        session=int(fields[3]),
     )  # fmt: skip
 
 

@@ -14,12 +14,13 @@ from ..channel import schema
 from ..channel.framing import FrameTooLarge
 from ..confine.launch import ZygoteLink as Zygote
 from ..confine.plan import Plan
-from ..errors import LimitReached, RequestTooLarge, SandboxError
+from ..errors import LimitReached, ProcessLimit, RequestTooLarge, SandboxError, WorkerLost
 from ..policy import Policy
 from ..report import leftovers_ended
 from .checkpoints import Checkpoints
 from .debugging import Debugging
 from .exchange import Exchange
+from .family import Family, Seat
 from .files import FileGate
 from .incoming import Incoming
 from .interrupts import Interrupts
@@ -41,7 +42,7 @@ class Session:
     """A confined worker that is replaced when it is lost.
 
     Args:
-        zygote: the running zygote's link, or the error that says why there is none.
+        zygote: the running zygote's link, or the error that says why there is none; a seat for a branch.
         policy: limits and grace times.
         sink: receives what the worker shows.
         workspace: the folder that the cells may write to; "" where there is none.
@@ -52,19 +53,22 @@ class Session:
         execution_count: the number that the next cell will have.
         requests: those that the worker has.
         interrupts: how far those have come that were asked for.
+        seat: its share of the zygote.
         watchdog: what the sandbox uses.
         files: takes new files out of the private layer.
         output, clock: of the main shell's cells: what is shown, and their time.
     """
 
     def __init__(
-        self, zygote: Zygote | SandboxError, policy: Policy, sink: Sink, *, workspace: str = "",
+        self, zygote: Zygote | Seat | SandboxError, policy: Policy, sink: Sink, *, workspace: str = "",
         plans: Sequence[Plan] = (), record: Callable[[str], None] = lambda _text: None,
     ) -> None:  # fmt: skip
         self._plans = plans
         self.policy, self.debugging = policy, Debugging(self.request, policy.limits)
+        self.seat = zygote if isinstance(zygote, Seat) else Family(zygote).founder
         self.supervisor = Supervisor(
-            zygote, on_message=self.debugging.before(self._message), on_raw=self._raw, on_lost=self._lost,
+            zygote if isinstance(zygote, SandboxError) else self.seat, on_lost=self._lost,
+            on_message=self.debugging.before(self._message), on_raw=self._raw,
             pressed=self._pressed, on_zygote=self._watch,
         )  # fmt: skip
         self.requests = Requests()
@@ -73,10 +77,14 @@ class Session:
             ask=lambda number, fds: self.request("checkpoint", f"checkpoint-{number}", {}, fds=fds),
             made=lambda copy, pid: self.watchdog.copied(copy.pid, pid),
         )  # fmt: skip
+        family = self.seat.family
         self.watchdog = Watchdog(
-            policy.limits, on_breach=self._over, relieve=self.checkpoints.relieve, owners=self.checkpoints.owners,
-            on_leftovers=self._leftovers_ended,
+            policy.limits, on_breach=self._over, relieve=family.relieve, owners=family.processes,
+            on_leftovers=self._leftovers_ended, spared=family.spared,
+            others_cpu_s=lambda tree: family.others_cpu_s(self.seat, tree),
         )  # fmt: skip
+        self.seat.relieve, self.seat.relieved = self.checkpoints.relieve, self.watchdog.renewed
+        self.seat.over = lambda error: self._runs.over(error, (), gently=False)
         self._runs = Runs(policy.limits, self.supervisor, sink, record)
         self.output, self.clock = self._runs.main.output, self._runs.main.clock
         self._subshells: list[str] = []
@@ -244,7 +252,12 @@ class Session:
         )
 
     def _over(self, error: LimitReached, gently: bool) -> None:
-        self._runs.over(error, self.watchdog.culprits, gently=gently)
+        tree = self.watchdog.tree
+        if gently or tree is None:
+            self._runs.over(error, self.watchdog.culprits, gently=gently)
+        else:
+            by_count = isinstance(error, ProcessLimit)
+            self.seat.family.over(self.seat, error, tree, lambda share: share.tasks if by_count else share.memory)
 
     def _leftovers_ended(self) -> None:
         text, main = leftovers_ended(self.policy.limits.memory), self._runs.main
@@ -304,6 +317,55 @@ class Session:
     def forget_loss(self) -> None:
         """The worker was lost on purpose: the next cell need not begin with the news."""
         self._untold = None
+
+    async def fork(self, sink: Sink) -> Session:
+        """A session of its own that begins with the variables of this one, which must be idle.
+
+        The two share pages, folders and limits: memory and processes are counted together. Closing this one, if it is
+        the first, ends all.
+
+        Args:
+            sink: receives what the branch shows.
+
+        Raises:
+            CopyRefused: it cannot be copied.
+            SandboxError: the copy did not wake.
+        """
+        with self.watchdog.expecting(self.supervisor.worker):
+            copy = await self.checkpoints.branch()
+        branch = Session(self.seat.family.branch(), self.policy, sink, workspace=self._workspace)
+        self.seat.hand(copy.number, branch.seat)
+        branch.supervisor.first_request = self.supervisor.first_request
+        branch.start(self._loop)
+        branch.watchdog.join(self._loop, self.watchdog)
+        branch.supervisor.begin_as(copy, self.supervisor)
+        branch.checkpoints.begin_at(copy.cell)
+        try:
+            await branch.supervisor.get_worker(stoppable=False)
+        except BaseException:
+            branch.end(WorkerLost("the copy did not begin"))
+            raise
+        branch.checkpoints.changed()
+        return branch
+
+    async def adopt(self, branch: Session) -> None:
+        """Go on from a branch's variables; this session's own are gone, and the branch is left as it is.
+
+        Raises:
+            CopyRefused: the branch cannot be copied.
+            SandboxError: the copy did not wake, and with it all is lost.
+        """
+        with branch.watchdog.expecting(branch.supervisor.worker):
+            copy = await branch.checkpoints.branch()
+        branch.seat.hand(copy.number, self.seat)
+        await self.checkpoints.adopt(copy)
+        self.forget_loss()
+
+    def end(self, error: SandboxError) -> None:
+        """End it at once; who waits, or asks later, gets this error."""
+        self.supervisor.abandon(error)
+        self.watchdog.close()
+        self.files.close()
 
     async def shutdown(self, restart: bool, grace_s: float) -> None:
         """End the worker: softly while it is idle (its exit handlers run), at once when it is busy."""

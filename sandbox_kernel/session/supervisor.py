@@ -14,13 +14,13 @@ from typing import Any
 
 from ..channel import schema
 from ..confine.cgroup import Cgroup
-from ..confine.launch import ZygoteLink as Zygote
 from ..confine.probes import outside_proofs
 from ..errors import IsolationUnavailable, ProtocolError, SandboxError, WorkerLost
 from ..report import describe_exit
 from .copies import Copies, Copy
+from .family import Event, Seat
 from .link import WorkerLink
-from .proofs import host_pid, judge, judge_outside
+from .proofs import judge, judge_outside
 
 WAKE_S = 5.0  # until a copy that is woken is ready
 START_S = 60.0  # until the zygote is ready, and until a worker is ready
@@ -35,7 +35,7 @@ class Supervisor:
     """Keeps one worker alive.
 
     Args:
-        zygote: the running zygote's link, or the error that says why there is none.
+        zygote: this session's share of the zygote, or the error that says why there is none.
         on_message: called with each message of the worker but its greeting, its buffers and its size in bytes.
         on_raw: called with ``("stdout" | "stderr", text)`` for what came by the pipes.
         on_lost: called when the worker is gone, after everything that it sent was handed on.
@@ -54,15 +54,13 @@ class Supervisor:
     """
 
     def __init__(
-        self,
-        zygote: Zygote | SandboxError,
-        *,
+        self, zygote: Seat | SandboxError, *,
         on_message: Callable[[schema.Message, list[memoryview], int], None],
         on_raw: Callable[[str, str], None],
         on_lost: Callable[[SandboxError], None],
         pressed: Callable[[], bool],
         on_zygote: Callable[[dict[str, Any]], None] = lambda _ready: None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.failed = zygote if isinstance(zygote, SandboxError) else None
         self.level = ""
         self.proofs: list[dict[str, Any]] = []
@@ -78,8 +76,8 @@ class Supervisor:
         self.copies: Copies | None = None
         self._waking: tuple[Copy, SandboxError] | None = None  # and the error that cost the last worker
         self._greeting: schema.Ready | None = None
-        self._number = 0
         self._cause: SandboxError | None = None
+        self._chosen: Copy | None = None  # that is to go on in the worker's place
         self._signal_sent: asyncio.Future[None] | None = None
         self._stop: asyncio.Future[None] | None = None
         self._dying: asyncio.Future[None] | None = None  # done when the worker that was killed is gone
@@ -91,7 +89,7 @@ class Supervisor:
         self._loop = loop
         self._new_ready()
         if self._zygote is not None:
-            loop.add_reader(self._zygote.fileno(), self._zygote_readable)
+            self._zygote.listen(loop, self._event, self._fail)
             error = IsolationUnavailable("auto", "start", f"no sandbox within {START_S:g} s")
             self._start_timer = loop.call_later(START_S, self._fail, error)
 
@@ -169,14 +167,19 @@ class Supervisor:
         if self._zygote is not None and self.worker is not None:
             self._zygote.signal(self.worker.number, signal.SIGURG)
 
-    def kill(self, cause: SandboxError, number: int | None = None) -> None:
-        """Kill the worker (only if it is still this one); `cause` is what its user is told."""
+    def kill(self, cause: SandboxError, number: int | None = None, *, wake: Copy | None = None) -> None:
+        """Kill the worker (only if it is still this one); `cause` is what its user is told.
+
+        Args:
+            wake: the copy that goes on in its place, when that is not to be the newest.
+        """
         if self.worker is None or self._zygote is None or number not in (None, self.worker.number):
             return
         if self._cause is None:
             self._cause = cause
         if self._dying is None:
             self._dying = self._loop.create_future()
+        self._chosen = wake
         self._zygote.kill(self.worker.number)
 
     def abandon(self, error: SandboxError) -> None:
@@ -185,8 +188,8 @@ class Supervisor:
 
     def next_number(self) -> int:
         """A number for a new worker."""
-        self._number += 1
-        return self._number
+        assert self._zygote is not None  # noqa: S101
+        return self._zygote.next_number()
 
     def close(self) -> None:
         """Kill everything inside and release every descriptor; idempotent."""
@@ -195,9 +198,8 @@ class Supervisor:
         if self.copies is not None:
             self.copies.close()
         if self._zygote is not None:
-            self._loop.remove_reader(self._zygote.fileno())
-            self._zygote.close()
-            self._zygote = None
+            zygote, self._zygote = self._zygote, None
+            zygote.close()
         if self.group is not None:
             self.group.close()
         if self.worker is not None:
@@ -215,6 +217,7 @@ class Supervisor:
             self._loop, number, on_message=self._message, on_raw=self._on_raw,
             on_broken=lambda error: self._broken(number, error), pressed=self._pressed,
         )  # fmt: skip
+        self._zygote.worker = number
         self._zygote.fork(number, self.worker.far_ends())
         self.worker.start()
         if self.first_request is not None:
@@ -241,7 +244,7 @@ class Supervisor:
         """
         if self.worker is None or self._greeting is None or self.worker.pidfd is None or self._ready.done():
             return
-        seen = outside_proofs(host_pid(self.worker.pidfd), self.level)
+        seen = outside_proofs(self.worker.pid, self.level)
         problem = judge_outside(self.level, seen)
         if problem is not None:
             self._fail(problem)
@@ -252,7 +255,7 @@ class Supervisor:
         if self._waking is not None:
             copy, error = self._waking
             self._waking = None
-            error.restore(copy.cell, time.monotonic() - copy.made, copy.lost)
+            error.restore(copy.cell, time.monotonic() - copy.made, copy.lost, names=copy.names)
             self._signalled()
             self._on_lost(error)
         self.execution_count = max(self.execution_count, self._greeting.execution_count)
@@ -284,7 +287,8 @@ class Supervisor:
         self._cause = None
         if self._waking is not None:  # what was to replace it did not wake either
             error, self._waking = self._waking[1], None
-        copy = self.copies.take() if self.copies is not None else None
+        chosen, self._chosen = self._chosen, None
+        copy = self.copies.take(chosen) if self.copies is not None else None
         if copy is not None:
             self._wake(copy, error)
         else:
@@ -293,11 +297,23 @@ class Supervisor:
 
     def _wake(self, copy: Copy, error: SandboxError) -> None:
         """Let a copy go on in the lost worker's place; `error` is told once it does, or there is none left."""
+        self._waking = (copy, error)
+        self._go_on(copy, error)
+
+    def begin_as(self, copy: Copy, parent: Supervisor) -> None:
+        """Begin with a copy of another session's worker in place of a fresh one; after `start`."""
+        assert self._zygote is not None  # noqa: S101
+        self.level, self.details, self.proofs = parent.level, parent.details, parent.proofs
+        self.execution_count = parent.execution_count
+        self.copies = Copies(self._loop, self._zygote, self.level)
+        self._go_on(copy, WorkerLost(f"the copy that it was to begin with was not ready within {WAKE_S:g} s"))
+
+    def _go_on(self, copy: Copy, error: SandboxError) -> None:
         assert self._zygote is not None  # noqa: S101
         self._cancel_timer()
         if self._ready.done():
             self._new_ready()
-        self._waking, self._greeting, self.worker = (copy, error), None, copy.link
+        self._greeting, self.worker, self._zygote.worker = None, copy.link, copy.number
         number = copy.number
         copy.link.hand_over(
             on_message=self._message, on_raw=self._on_raw, pressed=self._pressed,
@@ -330,22 +346,7 @@ class Supervisor:
 
     # ------------------------------------------------------------ news from the zygote
 
-    def _zygote_readable(self) -> None:
-        if self._zygote is None:
-            return
-        try:
-            events = self._zygote.receive()
-        except EOFError:
-            self._fail(
-                WorkerLost("the sandbox's first process ended, and with it everything inside; restart the kernel")
-            )
-            return
-        for event in events:
-            self._event(event)
-            for fd in event["fds"]:
-                os.close(fd)
-
-    def _event(self, event: dict[str, Any]) -> None:
+    def _event(self, event: Event) -> None:
         kind = event["event"]
         if kind == "ready":
             self._zygote_ready(event)
@@ -360,7 +361,7 @@ class Supervisor:
         ):
             return
         elif kind == "forked":
-            self.worker.pidfd = event["fds"].pop()
+            self.worker.pidfd, self.worker.pid = event["fds"].pop(), event["host_pid"]
             self._meet()
         elif kind == "fork_failed":
             self.worker.close()

@@ -14,12 +14,14 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
 from ..errors import DiskLimit, LimitReached, MemoryLimit, ProcessLimit, TimeLimit
 from ..policy import Limits
 from .disk import DiskUse
-from .proctree import ProcessTree, Usage
+from .link import WorkerLink
+from .proctree import ProcessTree, Usage, read_process
 
 CELL_S = 0.05  # between two looks while a cell runs
 IDLE_S = 0.1  # between cells: threads and tasks that a cell left behind can take memory, too
@@ -54,6 +56,8 @@ class Watchdog:
         relieve: called before a MemoryLimit is reported: the processes that are ended instead, when there are any.
         owners: the worker and its copies, by process id; empty while that is not known.
         on_leftovers: called when processes are ended instead of the worker that cells which are over had left running.
+        others_cpu_s: processor time of the tree that is not this session's.
+        spared: processes that go on when too many are ended at once.
 
     Attributes:
         usage: what the last look saw.
@@ -67,10 +71,12 @@ class Watchdog:
     def __init__(
         self, limits: Limits, *, on_breach: Callable[[LimitReached, bool], None],
         relieve: Callable[[], Collection[int]] = lambda: (), owners: Callable[[], Collection[int]] = lambda: (),
-        on_leftovers: Callable[[], None] = lambda: None,
+        on_leftovers: Callable[[], None] = lambda: None, spared: Callable[[], Collection[int]] = lambda: (),
+        others_cpu_s: Callable[[ProcessTree], float] = lambda _tree: 0.0,
     ) -> None:  # fmt: skip
         self._limits, self._on_breach, self._relieve = limits, on_breach, relieve
         self._owners, self._on_leftovers = owners, on_leftovers
+        self._others_cpu_s, self._spared = others_cpu_s, spared
         self._began = 0.0  # when the first of the running cells began, on the clock of /proc
         self._cleared = False  # whether leftovers were ended since
         self._tree: ProcessTree | None = None
@@ -113,6 +119,32 @@ class Watchdog:
         self._folders = list(memory_folders) if memory_folders is not None else _open_folders(zygote)
         self._arm(IDLE_S)
 
+    def join(self, loop: asyncio.AbstractEventLoop, other: Watchdog) -> None:
+        """Begin to watch the sandbox that `other` watches, for another session in it."""
+        self._loop, self._tree, self._disk = loop, other._tree, other._disk
+        self._unbounded_forks = other._unbounded_forks
+        self._folders = [os.dup(fd) for fd in other._folders]
+        self._arm(IDLE_S)
+
+    @contextlib.contextmanager
+    def expecting(self, worker: WorkerLink | None) -> Iterator[None]:
+        """Meanwhile a copy of the worker is made: until it is known as one it seems to hold as much again."""
+        process = read_process(worker.pid) if worker is not None else None
+        if self._tree is None or process is None:
+            yield
+            return
+        tree, extra = self._tree, process.rss
+        tree.allowance += extra
+        try:
+            yield
+        finally:
+            tree.allowance -= extra
+
+    @property
+    def tree(self) -> ProcessTree | None:
+        """The processes; None before the start and after the end."""
+        return self._tree
+
     def close(self) -> None:
         """Stop; idempotent."""
         if self._timer is not None:
@@ -126,8 +158,13 @@ class Watchdog:
     def measure(self) -> Usage:
         """Look now, without judging; what was seen last when it is closed."""
         if self._tree is not None:
-            self.usage = self._tree.look()
+            self.usage = self._see(self._tree)
         return self.usage
+
+    def _see(self, tree: ProcessTree) -> Usage:
+        usage = tree.look()
+        others_s = self._others_cpu_s(tree)
+        return replace(usage, cpu_s=max(0.0, usage.cpu_s - others_s)) if others_s else usage
 
     def cell_began(self, cell: str = "") -> None:
         """A cell was sent to the worker. Others may run already, on other shells."""
@@ -140,7 +177,7 @@ class Watchdog:
         if self._tree is None:
             return
         if self._limits.cell_cpu:
-            self.usage = self._tree.look()
+            self.usage = self._see(self._tree)
             self._cells[cell] = self._count_cpu()
         if first and disk_limit(self._limits):
             # A session that is over its limit may still run cells that write nothing, to make room.
@@ -193,7 +230,7 @@ class Watchdog:
         if self._tree is None:
             return
         began = time.perf_counter()
-        self.usage = self._tree.look()
+        self.usage = self._see(self._tree)
         error, gently = self._judge(began)
         if isinstance(error, MemoryLimit) and self._make_room():
             error = None
@@ -206,7 +243,8 @@ class Watchdog:
             self._on_breach(error, gently)
             if isinstance(error, ProcessLimit) and self._tree is not None:
                 # The zygote hunts them all down, but a bomb goes off while it is being woken.
-                self._tree.strike()
+                spared = self._spared()
+                self._tree.strike(self._tree.not_below(spared) if spared else None)
         if self._tree is not None:
             self._arm(pause_s)
 

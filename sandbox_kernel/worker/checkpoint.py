@@ -6,6 +6,9 @@ one of their own (``os.wait()``), and it outlives the worker.
 
 What a fork does not copy: threads, child processes (they stay the worker's), and the positions in open files,
 which worker and copy share; these are noted, and set again on waking.
+
+Below level full a copy may not read its own folder in /proc: Landlock lets the worker read the one that was its own
+when the rules were made. So nothing here depends on it.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import concurrent.futures.thread
 import ctypes
 import os
 import random
+import resource
 import selectors
 import signal
 import socket
@@ -35,6 +39,7 @@ from .wakeup import Bell, Wakeup
 _ADOPTED_S = 5.0  # within which the zygote becomes the copy's parent
 _PR_SET_PDEATHSIG = 1
 _OMP_PAUSE_HARD = 2
+_FDS = 4096  # looked at where nobody says which there are
 _TOLD = 8  # lost threads and processes, by name
 # Threads of libraries that cannot start theirs again in a fork: whatever needs them would wait for ever.
 _FATAL_THREADS = {"polars-": "polars"}
@@ -53,7 +58,11 @@ def survey() -> list[str]:
         CannotCopy: it would be of no use.
     """
     if "polars" in sys.modules:
-        for name in _task_names():
+        try:
+            names = list(_task_names())
+        except OSError:
+            raise CannotCopy("polars may have started its threads") from None
+        for name in names:
             for start, library in _FATAL_THREADS.items():
                 if name.startswith(start):
                     raise CannotCopy(f"{library} has started its threads")
@@ -61,8 +70,13 @@ def survey() -> list[str]:
     threads = [t.name for t in threading.enumerate() if t is not threading.main_thread() and t not in pooled]
     threads = [name for name in threads if not name.startswith(SUBSHELL)]  # the front asks for them again
     lost = [f"thread {name!r}"[:100] for name in threads if name != "tqdm_monitor"]
-    with suppress(OSError), open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-        lost += [f"child process {pid}" for pid in file.read().split() if not _ended(pid)]
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+            lost += [f"child process {pid}" for pid in file.read().split() if not _ended(pid)]
+    except OSError:
+        with suppress(ChildProcessError):
+            if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+                lost.append("child processes")
     return lost if len(lost) <= _TOLD else [*lost[:_TOLD], f"{len(lost) - _TOLD} more"]
 
 
@@ -199,9 +213,12 @@ def _quiet_forks() -> Iterator[None]:
 
 
 def _file_offsets() -> dict[int, int]:
+    try:
+        fds = [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        fds = list(range(min(resource.getrlimit(resource.RLIMIT_NOFILE)[0], _FDS)))
     found = {}
-    for name in os.listdir("/proc/self/fd"):
-        fd = int(name)
+    for fd in fds:
         with suppress(OSError):
             if stat.S_ISREG(os.fstat(fd).st_mode):
                 found[fd] = os.lseek(fd, 0, os.SEEK_CUR)
@@ -213,14 +230,28 @@ def _pause_openmp() -> None:
     global _openmp
     modules, libraries = _openmp
     if modules != len(sys.modules):
-        with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            paths = {line.split(maxsplit=5)[5].strip() for line in file if "omp" in line and "/" in line}
-            names = ("libgomp", "libomp", "libiomp")
-            libraries = [path for path in paths if os.path.basename(path).startswith(names)]
+        libraries = [path for path in _loaded() if os.path.basename(path).startswith(("libgomp", "libomp", "libiomp"))]
         _openmp = len(sys.modules), libraries
     for path in libraries:
         with suppress(OSError, AttributeError):
             ctypes.CDLL(path).omp_pause_resource_all(_OMP_PAUSE_HARD)
+
+
+class _Library(ctypes.Structure):
+    _fields_ = (("address", ctypes.c_void_p), ("name", ctypes.c_char_p))  # and more, see dl_iterate_phdr(3)
+
+
+def _loaded() -> set[str]:
+    """The files of all shared libraries in this process."""
+    found: set[str] = set()
+
+    def note(library: Any, _size: int, _data: Any) -> int:
+        found.add(os.fsdecode(library.contents.name or b""))
+        return 0
+
+    kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(_Library), ctypes.c_size_t, ctypes.c_void_p)
+    ctypes.CDLL(None).dl_iterate_phdr(kind(note), None)
+    return found
 
 
 def _renew_loop(loop: Any) -> None:
