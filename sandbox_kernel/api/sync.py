@@ -6,6 +6,7 @@ import asyncio
 import os
 import queue
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -86,6 +87,8 @@ class Sandbox:
     ) -> None:  # fmt: skip
         self._box = AsyncSandbox(policy, level=level, workspace=workspace, timeout=timeout, modules=modules)
         self._lock, self._ended = threading.Lock(), False
+        self._forks: weakref.WeakSet[Sandbox] = weakref.WeakSet()
+        self._first = True
         self._loop = _shared.acquire()
         try:
             self._wait(self._box.start())
@@ -111,7 +114,7 @@ class Sandbox:
             raise
 
     def close(self) -> None:
-        """End it with everything inside; idempotent. A cell that runs ends with `WorkerLost`."""
+        """End it with everything inside, branches too; idempotent. A cell that runs ends with `WorkerLost`."""
         with self._lock:
             if self._ended:
                 return
@@ -120,6 +123,8 @@ class Sandbox:
             finally:
                 self._ended = True
                 _shared.release()
+        for branch in list(self._forks) if self._first else ():
+            branch.close()
 
     def __enter__(self) -> Sandbox:
         return self
@@ -198,7 +203,9 @@ class Sandbox:
         branch = object.__new__(type(self))
         branch._box = self._wait(self._box.fork())
         branch._lock, branch._ended = threading.Lock(), False
+        branch._forks, branch._first = self._forks, False
         branch._loop = _shared.acquire()
+        self._forks.add(branch)
         return branch
 
     def adopt(self, branch: Sandbox) -> None:
