@@ -12,7 +12,8 @@ from sandbox_kernel import AsyncSandbox, Sandbox
 from sandbox_kernel.errors import CopyRefused, NoCheckpoint
 from sandbox_kernel.session.checkpoints import NAMED
 
-from .conftest import LEVELS, children, wait_for
+from ..waiting import children, wait_for
+from .conftest import LEVELS
 
 POLICY = {"limits": {"memory": "600MiB", "cell_cpu": "3s"}}
 
@@ -200,7 +201,7 @@ def test_the_end_of_the_first_ends_all() -> None:
         ended = await cell
         assert ended.error is not None and ended.error.name == "WorkerLost"
         assert branch.closed and second.closed
-        assert children() <= before
+        assert children() <= before, "nothing is left"
 
     asyncio.run(run())
 
