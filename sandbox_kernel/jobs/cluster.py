@@ -56,7 +56,7 @@ def on_cluster(address: str, work: str, jobs: Iterable[Job]) -> Generator[Told, 
         raise NoScheduler(f"There is no scheduler at {address}: {error}") from error
     with client:
         names: dict[Any, str] = {}
-        waiting, ended = iter(jobs), as_completed(raise_errors=False)
+        waiting, ended = iter(jobs), as_completed(loop=client.loop, raise_errors=False)
 
         def submit() -> None:
             # Not all at once: their arguments together may be large.
