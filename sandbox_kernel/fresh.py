@@ -22,6 +22,10 @@ def main(control: socket.socket) -> NoReturn:
     _find_package()
     import gc
 
+    gc.disable()  # until a worker runs
+    from sandbox_kernel.deferred import defer
+
+    defer()
     from sandbox_kernel.confine import linux, lockdown, plan_json
     from sandbox_kernel.worker import entry
 

@@ -24,7 +24,8 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 # itself; a single module of a part may have a line of its own.
 ARROWS = {
     "": {"policy", "api"},  # only when a name is asked for
-    "__main__": {"errors", "policy", "report", "kernel"},
+    "__main__": {"errors", "policy", "report", "kernel", "deferred"},
+    "deferred": set(),
     "errors": set(),
     "quantities": set(),
     "launcher": {"errors"},
@@ -43,7 +44,7 @@ ARROWS = {
     "worker": {"errors", "channel", "frames", "code_rules"},
     "session": {"errors", "launcher", "policy", "report", "confine", "channel", "frames"},
     # What a freshly started interpreter runs: it confines itself, and forks the worker's code.
-    "fresh": {"confine", "worker"},
+    "fresh": {"confine", "worker", "deferred"},
     "api": {"errors", "policy", "report", "session", "outputs", "channel", "frames", "code_rules", "telemetry"},
     "grading": {"errors", "api", "code_rules", "session"},
     "jobs": set(),  # (the work is named by whoever wants it done)
@@ -56,6 +57,7 @@ ARROWS = {
     # The one place where both sides meet: it forks the worker's code into the sandbox.
     "kernel.launch": {"errors", "policy", "report", "confine", "worker", "session"},
     "audit": {"errors"},
+    "bench": {"api"},  # (it starts kernels as programs)
     "cli": {"errors", "launcher", "policy", "policy_layers", "report"},
     "cli.check": {"errors", "policy", "policy_layers", "code_rules", "verify"},
     "cli.audit": {"audit"},
@@ -64,6 +66,7 @@ ARROWS = {
     "cli.run": {"errors", "launcher", "policy_layers"},
     "cli.batch": {"", "jobs"},
     "cli.packages": {"jobs"},
+    "cli.bench": {"bench"},
     "cli.host": {"confine"},
     "cli.trials": {"errors", "confine", "session"},
     "cli.doctor": {"errors", "launcher", "policy", "report", "confine"},
@@ -75,6 +78,7 @@ FOREIGN = {
     "quantities": set(),
     "launcher": set(),
     "telemetry": set(),
+    "deferred": set(),
     "policy_values": {"msgspec"},
     "policy_layers": set(),
     "policy": {"msgspec"},

@@ -125,8 +125,9 @@ def interpreter(notes: list[str], home: str, python: Python) -> list[str]:
     """Everything that running this interpreter with its packages needs, and this package."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [python.executable, package]
-    for prefix in python.prefixes:
-        if any(inside(place, os.path.realpath(prefix)) for place in (home, *PRIVATE, "/etc", "/proc")):
+    for prefix in dict.fromkeys(python.prefixes):
+        real = os.path.realpath(prefix)
+        if any(inside(place, real) for place in (home, *PRIVATE, "/etc", "/proc")):
             # An interpreter installed right into / or a home: showing all of that would be no sandbox.
             paths += [os.path.join(prefix, name) for name in ("bin", "lib", "lib64")]
         else:
@@ -134,7 +135,8 @@ def interpreter(notes: list[str], home: str, python: Python) -> list[str]:
     for entry in python.path:
         if not os.path.isabs(entry) or not os.path.exists(entry):
             continue
-        if any(inside(place, os.path.realpath(entry)) for place in (home, *PRIVATE, *MACHINE)):
+        real = os.path.realpath(entry)
+        if any(inside(place, real) for place in (home, *PRIVATE, *MACHINE)):
             notes.append(f"{entry} is on the import path but holds private folders, so it is not shown.")
         else:
             paths.append(entry)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import psutil
 from ipykernel.kernelbase import Kernel
 from jupyter_client.session import Session as JupyterSession
 
 from .history import History
 from .publisher import Publisher
+
+if TYPE_CHECKING:
+    import psutil  # slow to import, and asked for by a resource monitor only
 
 
 class Answers(Kernel):

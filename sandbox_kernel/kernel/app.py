@@ -36,6 +36,8 @@ class SandboxApp(IPKernelApp):
     denials = AnyTrait(None)
     plans = AnyTrait(())
     group = AnyTrait(None)
+    # Stock's would import jupyter_client's clients and managers. The front makes no client of itself.
+    blocking_class = AnyTrait(None)
 
     def initialize(self, argv: list[str] | None = None) -> None:
         """Open the sockets and make the kernel."""
@@ -45,6 +47,14 @@ class SandboxApp(IPKernelApp):
         super().initialize(argv)
         if self.session is not None:
             self.session.digest_history_size = _REPLAYS_KNOWN
+
+    def parse_command_line(self, argv: list[str] | None = None) -> None:
+        """As in stock; for what nearly every client passes without the parser of all its sixty options."""
+        if argv is not None and len(argv) == 2 and argv[0] == "-f":
+            self.cli_config = Config({"IPKernelApp": {"connection_file": argv[1]}})
+            self.update_config(self.cli_config)
+        else:
+            super().parse_command_line(argv)
 
     # ---- what stock would execute in this process, in the name of the person or of the notebook's folder
 
@@ -74,6 +84,10 @@ class SandboxApp(IPKernelApp):
         """Nothing was redirected."""
 
     # ---- sockets
+
+    def _ip_default(self) -> str:
+        """Loopback, if the connection file names no other: stock looks at all interfaces before it says the same."""
+        return str(super()._ip_default()) if self.transport == "ipc" else "127.0.0.1"
 
     def init_control(self, context: zmq.Context[Any]) -> None:
         """As in stock, but with no thread for subshells: their queues are on the main loop, see `shells`."""

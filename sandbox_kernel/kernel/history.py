@@ -8,6 +8,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from IPython.core.interactiveshell import InteractiveShellABC
 _OUTPUT_CHARS = 100_000
 # IPython commits each cell to the disk, which costs more than all the rest of a small cell.
 _WRITE_AFTER_S = 1.0
+_SLICE_S = 0.02  # that the front is kept from other work at a time
 _CELLS_HELD = 10_000
 # Texts of this session's cells in memory; older ones are asked of the database. A kernel may live for months.
 _LATEST = 2000
@@ -59,9 +64,19 @@ class History:
         self._manager: HistoryManager | None = None
         self._transformer = _Transformer()
         self._timer: asyncio.TimerHandle | None = None
+        # What is yet to be told to the manager. It is not kept waiting for: to open the database and to read a cell's
+        # magics takes longer than a small cell.
+        self._later: deque[Callable[[HistoryManager], None]] = deque()
+        self._length = 1  # of the manager's lists when that is done
+
+    def _settled(self, seconds: float = math.inf) -> HistoryManager:
+        manager = self._open()
+        end = time.monotonic() + seconds
+        while self._later and time.monotonic() < end:
+            self._later.popleft()(manager)
+        return manager
 
     def _open(self) -> HistoryManager:
-        # Opened with the first cell, not at start: creating the database takes longer than the rest of it.
         if self._manager is None:
             file = Path(self._profile) / "history.sqlite" if self._profile else Path(":memory:")
             shell: Any = _NoShell()
@@ -75,16 +90,23 @@ class History:
         Returns:
             the number that it has in here: another one when the count leapt, for what is skipped takes room.
         """
+        if line < self._length:  # a fresh worker counts from 1 again
+            self._later.append(lambda manager: manager.reset(new_session=True))
+            self._length = 1
+        if line - self._length > _GAP:
+            line = self._length
+        self._length = line + 1
+        self._later.append(lambda manager: self._store(manager, line, code))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_WRITE_AFTER_S, self._write)
+        return line
+
+    def _store(self, manager: HistoryManager, line: int, code: str) -> None:
         cooked = code
         if len(code) <= _TRANSFORMED_CHARS:
             # A transformer fails on text that is not Python; the text itself is the history.
             with contextlib.suppress(Exception):
                 cooked = self._transformer.transform_cell(code)
-        manager = self._open()
-        if line < len(manager.input_hist_raw):
-            manager.reset(new_session=True)  # a fresh worker counts from 1 again
-        if line - len(manager.input_hist_raw) > _GAP:
-            line = len(manager.input_hist_raw)
         while len(manager.input_hist_raw) < line:
             manager.input_hist_parsed.append("")
             manager.input_hist_raw.append("")
@@ -93,23 +115,28 @@ class History:
         if old > 0:
             manager.input_hist_parsed[old] = manager.input_hist_raw[old] = ""
             manager.output_hist_reprs.pop(old, None)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_WRITE_AFTER_S, self._write)
-        return line
 
     def _write(self) -> None:
-        """Wake the manager's thread that writes."""
+        """Tell the manager, and wake its thread that writes."""
         self._timer = None
-        if self._manager is not None and self._manager.save_flag is not None:
-            self._manager.save_flag.set()
+        try:
+            manager = self._settled(_SLICE_S)
+        except Exception:  # as in `close`
+            self._log.warning("the history could not be kept", exc_info=True)
+            return
+        if self._later:
+            self._timer = asyncio.get_running_loop().call_later(_SLICE_S, self._write)
+        if manager.save_flag is not None:
+            manager.save_flag.set()
 
     def store_output(self, line: int, text: str) -> None:
         """Note the text of the result of cell `line`."""
-        self._open().output_hist_reprs[line] = text[:_OUTPUT_CHARS]
+        kept = text[:_OUTPUT_CHARS]
+        self._later.append(lambda manager: manager.output_hist_reprs.__setitem__(line, kept))
 
     def request(self, content: dict[str, Any]) -> list[Any]:
         """The entries for one ``history_request``; empty for an unknown kind."""
-        manager = self._open()
+        manager = self._settled()
         kind, raw, output = content.get("hist_access_type"), bool(content.get("raw", True)), bool(content.get("output"))
         if kind == "tail":
             found = manager.get_tail(content.get("n"), raw=raw, output=output, include_latest=True)
@@ -145,10 +172,11 @@ class History:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._manager is not None:
+        if self._manager is not None or self._later:
             try:
-                self._manager.end_session()
-                self._manager.close()
+                manager = self._settled()
+                manager.end_session()
+                manager.close()
             except Exception:  # a locked or full disk must not keep the kernel from ending
                 self._log.warning("the history could not be written", exc_info=True)
             self._manager = None

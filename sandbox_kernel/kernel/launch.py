@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import gc
-import json
+import marshal
 import os
 import signal
 from collections.abc import Sequence
-from typing import Any
 
 from ..confine import linux
 from ..confine.cgroup import Cgroup, make_group
@@ -34,13 +33,15 @@ def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
     denials = Denials()
     resolved, zygote, plans, group = _start_sandbox(hidden, denials)
     # From here on secrets may enter: nothing is forked from this process any more.
-    secrets = _read_back(secrets_fd)
+    environ, argv = _read_back(secrets_fd)
     linux.set_dumpable(False)
     os.environ.clear()
-    os.environ.update(secrets["environ"])
+    os.environ.update(environ)
     app = SandboxApp.instance(resolved=resolved, zygote=zygote, denials=denials, plans=plans, group=group)
     try:
-        app.initialize(secrets["argv"])
+        app.initialize(argv)
+        gc.freeze()
+        gc.enable()
         app.start()
     finally:
         if isinstance(zygote, ZygoteLink):
@@ -74,8 +75,8 @@ def _start_sandbox(
         return resolved, gone, [], group
 
 
-def _read_back(fd: int) -> dict[str, Any]:
+def _read_back(fd: int) -> tuple[dict[str, str], list[str]]:
     with open(fd, "rb", closefd=True) as memory:
         memory.seek(0)
-        data: dict[str, Any] = json.loads(memory.read())
-    return data
+        environ, argv = marshal.loads(memory.read())  # noqa: S302 - written by `__main__`, and sealed
+    return environ, argv

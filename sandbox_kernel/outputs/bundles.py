@@ -6,12 +6,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from . import embed, recognise, specs
-from .html import clean_html
+from . import markup, recognise, specs
 from .latex import is_plain_math, is_too_much
 from .markdown import is_plain_markdown, render
+from .markup import clean_html, clean_svg
 from .settings import Removed, Settings
-from .svg import clean_svg
 from .text import clean_text, joined
 
 MIMETYPES = 40
@@ -149,7 +148,7 @@ class _Bundle:
             self._removed["HTML"] += 1
             return
         if settings.html == "frame" and _SCRIPTED_HTML.search(text):
-            framed = embed.scripted(text, self._removed)
+            framed = markup.scripted(text, self._removed)
         else:
             framed = clean_html(text, self._removed, settings)
         if framed is not None and (framed.strip() or not text.strip()):
@@ -184,7 +183,7 @@ class _Bundle:
                 out[specs.SHOWN_AS], self._figure = specs.clean_vega_lite(chart, removed), True
                 return True
             if (document := recognise.bokeh(text)) is not None:
-                drawn = embed.bokeh(document, removed)
+                drawn = markup.bokeh(document, removed)
                 if drawn is not None:
                     out["text/html"], self._figure = drawn, True
                 return True

@@ -12,7 +12,7 @@ from collections.abc import MutableMapping, Sequence
 from typing import Any, NamedTuple
 
 from ..errors import ProtocolError
-from . import replies, specs
+from . import markup, replies, specs
 from .bundles import clean_bundle
 from .settings import Removed, Settings
 from .text import clean_text
@@ -44,6 +44,7 @@ class Gate:
     """
 
     def __init__(self, settings: Settings | None = None, comms: MutableMapping[str, str] | None = None) -> None:
+        markup.require()
         self.settings = settings or Settings()
         self.comms: MutableMapping[str, str] = comms if comms is not None else {}
         self.removed = Removed()  # since the session began

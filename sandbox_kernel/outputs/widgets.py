@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from . import css, specs
-from .html import clean_html
+from . import specs
 from .latex import break_macros
+from .markup import clean_html, clean_value
 from .settings import Removed, Settings
 from .widget_table import IDENTITY, MARKUP, MEDIA, TRAITS, VIEWS
 
@@ -271,7 +271,7 @@ def _style_value(name: str, value: Any, removed: Removed) -> Any:
     known = {"bar-color": "color", "handle-color": "color", "button-color": "color", "text-color": "color",
              "description-width": "width", "button-width": "width", "object-fit": "display",
              "object-position": "background-position"}.get(known, known)  # fmt: skip
-    cleaned = css.clean_value(known, value) if value else value
+    cleaned = clean_value(known, value) if value else value
     if cleaned is None or (name == "margin" and _NEGATIVE.search(cleaned)):
         removed["style values of a widget"] += 1
         return _NOTHING

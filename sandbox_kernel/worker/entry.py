@@ -63,6 +63,7 @@ def run(channel_fd: int, worker: int) -> NoReturn:
     assert _prepared is not None  # noqa: S101
     kernel, session, stdout, stderr = _prepared
     os.environ.update(_shell_variables)
+    gc.enable()  # whoever forked this may have put it off
     link = Link(channel_fd)
     signal.signal(signal.SIGINT, ignore)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)

@@ -27,6 +27,8 @@ import IPython.utils.process
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
 from tornado.platform.asyncio import AsyncIOLoop
+from traitlets import Any as AnyTrait
+from traitlets import default
 
 from . import commands, per_shell
 from .completion import Completer
@@ -156,6 +158,19 @@ def _in_asyncio(frame: FrameType | None) -> bool:
     return name.partition(".")[0] in {"", "asyncio", "selectors", "weakref", "_weakrefset"}
 
 
+class WorkerApp(IPKernelApp):
+    """Never initialized and never started: %matplotlib, %gui and libraries ask it for its kernel."""
+
+    blocking_class = AnyTrait()
+
+    @default("blocking_class")
+    def _blocking_class_default(self) -> Any:
+        # Stock has the class's name as the default, and resolves it at once: 30 ms of imports.
+        from jupyter_client.blocking.client import BlockingKernelClient
+
+        return BlockingKernelClient
+
+
 def _without_debugger() -> None:
     # ipykernel.debugger imports debugpy: 60 ms, a warning about frozen modules, and breakpoint() then does
     # nothing at all. The real module is loaded when somebody debugs.
@@ -202,8 +217,7 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     streams = OutStream("stdout", 1, session), OutStream("stderr", 2, session)
     sys.stdout, sys.stderr = streams
     socket = NoSocket()
-    # Never initialized and never started: %matplotlib, %gui and libraries ask it for its kernel.
-    app = IPKernelApp.instance(log=_log(), session=session)
+    app = WorkerApp.instance(log=_log(), session=session)
     kernel = WorkerKernel.instance(
         parent=app, session=session, iopub_socket=socket, iopub_thread=socket, log=app.log
     )
