@@ -169,10 +169,15 @@ def check(text: bytes, buffers: Sequence[memoryview], bounds: Bounds = DEFAULT_B
         raise FrameTooLarge(f"the message is nested deeper than {bounds.depth} levels")
 
 
+def packet_of(text: bytes) -> bytes:
+    """A short frame without buffers, which is one packet."""
+    return b"\3" + _HEAD.pack(len(text), 0) + text
+
+
 def split(text: bytes, buffers: Sequence[Bytes] = ()) -> Iterator[bytes]:
     """Cuts a frame into packets, without checking any bound."""
     if not buffers and len(text) <= _PAYLOAD_BYTES - _HEAD.size:
-        return iter((b"\3" + _HEAD.pack(len(text), 0) + text,))
+        return iter((packet_of(text),))
     return _split([memoryview(text), *map(flat, buffers)])
 
 

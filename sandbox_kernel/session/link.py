@@ -20,6 +20,8 @@ from ..channel.framing import FROM_WORKER, PACKET_BYTES, Assembler, encode
 from ..errors import ProtocolError
 
 _PACKETS_PER_TURN = 64
+# Small writes that have come by the same turn are handled as one, up to this many bytes on the channel.
+_MERGED_BYTES = 65536
 _PIPE_BYTES = 65536
 _RETRY_S = 0.005
 # What may still be read after the worker is dead. Its children can keep writing to the pipes for ever.
@@ -64,6 +66,8 @@ class WorkerLink:
             os.set_blocking(near, False)
             self._pipes[near] = (name, codecs.getincrementaldecoder("utf-8")("replace"))
             self._far_pipes.append(far)
+        self._writes: list[schema.Stream] = []  # of one cell to one stream, not handed on yet
+        self._writes_bytes = 0
         self._broken = False
         self._closed = False
         self._reading = False
@@ -166,11 +170,11 @@ class WorkerLink:
 
     def _readable(self) -> None:
         for _ in range(_PACKETS_PER_TURN):
-            if not self._receive():
-                return
-            if self._pressed():
-                self._pause()
-                return
+            if not self._receive() or (not self._writes and self._pressed()):
+                break
+        self._hand_on()
+        if not self._broken and self._pressed():
+            self._pause()
 
     def _receive(self) -> bool:
         """Handle one packet; False when there is none or the channel is broken."""
@@ -191,13 +195,42 @@ class WorkerLink:
             frame = self._assembler.feed(packet)
             if frame is not None:
                 size = len(frame.json) + sum(map(len, frame.buffers))
-                self._on_message(schema.decode(frame), frame.buffers, size)
+                message = schema.decode(frame)
+                if isinstance(message, schema.Stream):
+                    self._hold(message, size)
+                else:
+                    self._hand_on()
+                    self._on_message(message, frame.buffers, size)
         except ProtocolError as error:
             self._break(error)
             return False
-        return True
+        return not self._broken
+
+    def _hold(self, message: schema.Stream, size: int) -> None:
+        writes = self._writes
+        if writes and (message.parent, message.name) != (writes[0].parent, writes[0].name):
+            self._hand_on()
+        writes.append(message)
+        self._writes_bytes += size
+        if self._writes_bytes >= _MERGED_BYTES:
+            self._hand_on()
+
+    def _hand_on(self) -> None:
+        """What was held of text: `print` alone writes twice, and a message costs the same whatever its length."""
+        if not self._writes:
+            return
+        first, text = self._writes[0], "".join(write.text for write in self._writes)
+        size, self._writes_bytes = self._writes_bytes, 0
+        self._writes.clear()
+        try:
+            self._on_message(schema.Stream(parent=first.parent, name=first.name, text=text), [], size)
+        except ProtocolError as error:
+            self._break(error)
 
     def _break(self, error: ProtocolError | None) -> None:
+        self._hand_on()
+        if self._broken:
+            return
         self._broken = True
         self._loop.remove_reader(self._channel.fileno())
         self._on_broken(error)
@@ -236,6 +269,7 @@ class WorkerLink:
         for _ in range(_LAST_PACKETS):
             if not self._receive():
                 break
+        self._hand_on()
         self.drain_pipes()
 
     def close(self) -> None:

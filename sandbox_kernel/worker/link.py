@@ -32,6 +32,7 @@ BROKEN_PROTOCOL = 76  # exit status: the front sent what it must not send
 _ANSWERS = {"input_reply", "input_refused", "room", "room_refused", "host_reply"}
 _FDS_BYTES = socket.CMSG_SPACE(16 * 4)
 _RECV_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
+_QUICK_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 # What recvmsg() returns for ever once the front has closed its end; Linux echoes the flag.
 _END: _Packet = (b"", [], socket.MSG_CMSG_CLOEXEC, None)
 
@@ -182,7 +183,7 @@ class Link:
         """
         with self._sending:
             if not self._busy and self._send_holding_gil(
-                self._socket.fileno(), packet, len(packet), socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+                self._socket.fileno(), packet, len(packet), _QUICK_FLAGS
             ) == len(packet):
                 return
         self.send((packet,))

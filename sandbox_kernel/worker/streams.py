@@ -15,7 +15,7 @@ from typing import Any
 
 from ipykernel import iostream
 
-from ..channel.framing import SURROGATES, dumps, split
+from ..channel.framing import SURROGATES, dumps, packet_of, split
 from .link import Link
 from .per_shell import PerShell
 from .session import ChannelSession, request_id, write_raw
@@ -46,14 +46,15 @@ class OutStream(iostream.OutStream):
         self._parent_header: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("parent_header")
         self._parent_header.set({})
         self._parent_header_global = {}
-        self._prefix = ("", b"")
+        # The header that was written for last, with how its frames begin. (A request's dictionary does not change.)
+        self._prefix: tuple[object, bytes] = (None, b"")
         self._unfinished = ""
 
     def attach(self, link: Link) -> None:
         """From now on text goes through `link`; before, and in forked children, to the pipe."""
         self._link = link
         self._master_pid = link.pid
-        self._prefix = ("", self._make_prefix(""))
+        self._prefix = (None, b"")
 
     def _make_prefix(self, parent: str) -> bytes:
         head = dumps({"type": "stream", "parent": parent, "name": self.name})
@@ -76,18 +77,12 @@ class OutStream(iostream.OutStream):
         if getattr(self._local, "hooks", None):
             self._write_through_hooks(string, header)
             return len(string)
-        parent = request_id(header)
         known, prefix = self._prefix
-        if known != parent:
-            prefix = self._make_prefix(parent)
-            self._prefix = (parent, prefix)
-        if len(string) <= PIECE_CHARS:
-            text = encode_basestring(string).encode("utf-8", SURROGATES)
-            packets = split(prefix + text + b"}")
-            if len(string) <= _QUICK_CHARS:
-                link.send_quickly(*packets)
-            else:
-                link.send(packets)
+        if known is not header:
+            prefix = self._make_prefix(request_id(header))
+            self._prefix = (header, prefix)
+        if len(string) <= _QUICK_CHARS:
+            link.send_quickly(packet_of(prefix + encode_basestring(string).encode("utf-8", SURROGATES) + b"}"))
             return len(string)
         for at in range(0, len(string), PIECE_CHARS):
             text = encode_basestring(string[at : at + PIECE_CHARS]).encode("utf-8", SURROGATES)

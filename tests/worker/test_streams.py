@@ -64,8 +64,8 @@ def test_interface(shared: Front) -> None:
 
 def test_ten_thousand_lines(shared: Front) -> None:
     cell = shared.good(
-        "import time\nbegin = time.perf_counter()\nfor i in range(10_000): print(i)\n"
-        "taken = time.perf_counter() - begin"
+        "import time\nbegin = time.process_time()\nfor i in range(10_000): print(i)\n"
+        "taken = time.process_time() - begin"
     )
     assert cell.stdout == "".join(f"{i}\n" for i in range(10_000))
     assert float(shared.good("taken").result) < 6.0  # 0.12 when nothing else runs
