@@ -5,6 +5,8 @@ PYTHON ?= python3
 TESTS ?= tests -m "not clients and not integrations"
 # NOTEBOOKS: what `make demo` executes.
 NOTEBOOKS ?= notebooks/tour.ipynb
+# BENCH: options of the measurement, for example BENCH=--short.
+BENCH ?=
 # LAB: further options of JupyterLab, for example LAB="--no-browser --port 9999".
 LAB ?=
 
@@ -19,6 +21,7 @@ help:
 	@echo "make install  let every Jupyter of this user find the kernel"
 	@echo "make test     run the tests (TESTS=tests/test_cli.py for some)"
 	@echo "make check    lint and types"
+	@echo "make bench    measure what SPECIFICATION.md promises (BENCH=--short for less of it)"
 	@echo "make clean    remove .venv and build"
 
 .PHONY: demo
@@ -37,6 +40,10 @@ install: $(VENV)/.installed-for-use
 .PHONY: test
 test: $(VENV)/.installed-for-tests
 	$(BIN)/python -m pytest $(TESTS)
+
+.PHONY: bench
+bench: $(VENV)/.installed-for-use
+	$(BIN)/sandbox-kernel bench $(BENCH)
 
 .PHONY: check
 check: $(VENV)/.installed-for-tests
