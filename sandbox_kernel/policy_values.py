@@ -43,11 +43,15 @@ _DOTTED = re.compile(r"[\w*]+(\.[\w*]+)*")
 # What the sandbox itself sets; a value from a policy would silently be overwritten.
 OWN_VARIABLES = ("HOME", "USER", "LOGNAME", "SHELL", "TMPDIR")
 
-# Data and pictures. No code, no notebooks; and no HTML or SVG, whose scripts run in the browser that opens them.
+# Data, text, pictures, sound and film. No code, no notebooks; no HTML, XML or SVG, whose scripts run in the browser
+# that opens them; no pickles (joblib, torch), which run code when they are read; no settings of other programs.
 DATA_FILES = (
-    "*.csv", "*.tsv", "*.txt", "*.json", "*.jsonl", "*.geojson", "*.xlsx", "*.ods", "*.parquet", "*.feather", "*.arrow",
-    "*.npy", "*.npz", "*.frame", "*.h5", "*.hdf5", "*.nc", "*.sqlite", "*.db", "*.png", "*.jpg", "*.jpeg", "*.gif",
-    "*.webp", "*.tif", "*.tiff", "*.pdf", "*.wav", "*.mp4", "*.log",
+    "*.csv", "*.tsv", "*.txt", "*.md", "*.json", "*.jsonl", "*.ndjson", "*.geojson", "*.csv.gz", "*.tsv.gz", "*.txt.gz",
+    "*.json.gz", "*.jsonl.gz", "*.csv.bz2", "*.csv.xz", "*.csv.zip", "*.xlsx", "*.ods", "*.docx", "*.pptx", "*.pdf",
+    "*.parquet", "*.feather", "*.arrow", "*.orc", "*.avro", "*.npy", "*.npz", "*.frame", "*.mat", "*.h5", "*.hdf5",
+    "*.nc", "*.fits", "*.sqlite", "*.sqlite3", "*.db", "*.duckdb", "*.dta", "*.sav", "*.shp", "*.shx", "*.dbf", "*.prj",
+    "*.gpkg", "*.safetensors", "*.onnx", "*.bin", "*.dat", "*.log", "*.png", "*.jpg", "*.jpeg", "*.gif", "*.webp",
+    "*.bmp", "*.tif", "*.tiff", "*.wav", "*.mp3", "*.ogg", "*.flac", "*.mp4", "*.webm",
 )  # fmt: skip
 
 # Settings and histories (all that starts with a dot), keys, tokens, and Jupyter's own files.

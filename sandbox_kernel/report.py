@@ -127,6 +127,14 @@ def files_text(kept: Sequence[str], inside: Sequence[tuple[str, str]]) -> str:
     return "".join(lines)
 
 
+def held_text(files: Iterable[tuple[str, int, str]], more: int = 0) -> str:
+    """A line for each file in the private layer: path, size in bytes, and why it is not on the disk ("": it is)."""
+    rows = [(_some([name]), size_text(size), f"only inside: {why}" if why else "kept") for name, size, why in files]
+    wide = [max((len(row[at]) for row in rows), default=0) for at in (0, 1)]
+    lines = [f"{name:<{wide[0]}}  {size:>{wide[1]}}  {state}\n" for name, size, state in rows]
+    return "".join(lines) + (f"and {more:,} more\n" if more else "")
+
+
 def _some(paths: Sequence[str]) -> str:
     shown = ", ".join(ascii(path)[1:-1] if not path.isprintable() else path for path in paths[:_SHOWN_FILES])
     return f"{shown}, and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else shown

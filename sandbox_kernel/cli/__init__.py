@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import SandboxError
-from . import audit, bench, check, doctor, grade, install, mcp, policy, run
+from . import audit, bench, check, doctor, files, grade, install, mcp, policy, run
 from .stop import Stop
 
 DESCRIPTION = """\
@@ -28,6 +28,7 @@ examples:
   sandbox-kernel check homework.ipynb --policy classroom
                                                does it keep the course's rules for code?
   sandbox-kernel mcp                           serve a sandbox to an assistant (Model Context Protocol)
+  sandbox-kernel files --keep model.py         take out a file that a cell made and that was not kept
   sandbox-kernel policy show                   what a kernel started from here may do, and who decided that
 
 `sandbox-kernel COMMAND --help` tells more.
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run, grade, install, doctor, policy, check, audit, bench, mcp):
+    for command in (run, grade, install, doctor, policy, check, audit, bench, files, mcp):
         command.add_command(commands)
     args = parser.parse_args(argv)
     try:

@@ -6,13 +6,14 @@ the worker, which says that it must stand alone.
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import NoCheckpoint, SandboxError, size_text
 from ..policy import BUILT_IN, Resolved
-from ..report import open_gate_text, removed_text, status_text
+from ..report import held_text, open_gate_text, removed_text, status_text
 from ..session.session import Session
 from .exports import export
 from .transcript import Transcript
@@ -21,10 +22,13 @@ HELP = """\
 %sandbox                  the isolation level, what each probe tried and saw, and the policy
 %sandbox output N [PAGE]  all text that cell N printed, also what was omitted; page by page, `last` for the last one
 %sandbox export NAME      write a variable to NAME.frame, for `sandbox_kernel.frames.load_file`; a file may be named too
+%sandbox files            files that cells made in the private layer: which were kept next to the notebook, or why not
 %sandbox rollback [N]     undo the last cell, or the last N
 %sandbox help             this list
 It must stand alone in its cell.
 """
+_TO_KEEP = "In a terminal of this machine `sandbox-kernel files --keep NAME` takes one out.\n"
+_FILES = 200
 _PAGE_BYTES = 1024 * 1024
 
 
@@ -55,7 +59,7 @@ class Commands:
         self._session, self._resolved, self._transcript, self._started = session, resolved, transcript, started
         self._removed = {} if removed is None else removed
         self._known: dict[str, Callable[[Sequence[str]], str]] = {
-            "status": self._status, "output": self._output, "rollback": lambda _words: "",
+            "status": self._status, "output": self._output, "files": self._no_more, "rollback": lambda _words: "",
             "export": lambda _words: "", "help": lambda _words: HELP,
         }  # fmt: skip
 
@@ -69,6 +73,8 @@ class Commands:
             return await export(self._session, words[1:], header)
         if words[:1] == ["rollback"]:
             return await self._rollback(words[1:], number)
+        if words == ["files"]:
+            return await self._files()
         name, rest = (words[0], words[1:]) if words else ("status", ())
         command = self._known.get(name)
         if command is None:
@@ -76,6 +82,19 @@ class Commands:
             hint = f" Did you mean `%sandbox {near[0]}`?" if near else ""
             return f"%sandbox has no word {name!r}.{hint}\n{HELP}"
         return command(rest)
+
+    def _no_more(self, _words: Sequence[str]) -> str:
+        return "`%sandbox files` takes no further words: no cell can move files to the disk. " + _TO_KEEP
+
+    async def _files(self) -> str:
+        gate = self._session.files
+        if not gate.layered:
+            return "There is no private layer: files.workspace is not \"overlay\".\n"
+        held = await asyncio.to_thread(gate.held)
+        if not held:
+            return "Cells have made no files in the notebook's folder.\n"
+        rows = [(file.name, file.size, file.why) for file in held]
+        return held_text(rows[:_FILES], len(rows[_FILES:])) + (_TO_KEEP if any(why for *_, why in rows) else "")
 
     async def _rollback(self, words: Sequence[str], number: int) -> str:
         cells = words[0] if words else "1"

@@ -34,6 +34,7 @@ from .cell_options import cell_options, half_time, too_long_note
 from .commands import Commands, output_hint, words_of
 from .control import ControlKernel
 from .debugging import DebugRequests
+from .file_requests import FileRequests
 from .history import History
 from .publisher import Publisher
 from .questions import Questions
@@ -44,7 +45,7 @@ _SOFT_EXIT_S = 1.0
 _DEADLINE_S = 10.0  # for completion, inspection and the like
 
 
-class SandboxedKernel(ControlKernel, DebugRequests):
+class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
     """The front. `attach` must be called before `start`."""
 
     implementation = "sandboxed-python"

@@ -30,6 +30,7 @@ KEPT_FILES = 1000  # of a session
 KEPT_BYTES = 1 << 30  # of a session, and so of one file
 _CHUNK = 1 << 20
 _NAME_BYTES = 255
+_NAME = "hidden or unprintable name"
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = _OPEN | os.O_DIRECTORY
 
@@ -45,6 +46,21 @@ class Report:
 
     kept: list[str] = field(default_factory=list)
     inside: list[tuple[str, str]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Held:
+    """A file in the layer.
+
+    Attributes:
+        name: its path below the notebook's folder.
+        size: in bytes.
+        why: why it is not next to the notebook; "" when it is.
+    """
+
+    name: str
+    size: int
+    why: str
 
 
 class FileGate:
@@ -68,6 +84,7 @@ class FileGate:
         if layer >= 0:
             self._top = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._known: dict[Names, tuple[Seen, int]] = {}  # of the layer, as they were when they were last dealt with
+        self._states: dict[Names, str] = {}  # why each was not kept; "" when it was
         self._ours: dict[Names, Seen] = {}  # on the disk, as they were written
         self._bytes = 0
 
@@ -132,17 +149,63 @@ class FileGate:
                 continue
             self._known[names] = seen
             shown = "/".join(names)
-            why = self._refusal(names, found)
-            if not why:
-                try:
-                    self._copy(names, folder)
-                except OSError as error:
-                    why = _reason(error)
+            why = self._states[names] = self._take(names, found, folder)
             if why:
                 report.inside.append((shown, why))
             else:
                 report.kept.append(shown)
         return report
+
+    def held(self) -> list[Held]:
+        """The files in the layer, without those that only appear in it. Blocks while it looks."""
+        with self._lock:
+            if not self.layered:
+                return []
+            found = []
+            for names, status, _ in self._walk():
+                shown = "/".join(names)
+                if stat.S_ISREG(status.st_mode) and not (self._mirror is not None and self._mirror.made(names, status)):
+                    found.append(Held(shown, status.st_size, self._states.get(names, "new since the last cell")))
+            return found
+
+    def keep(self, name: str) -> str:
+        """Keep one file because a person asks for it, whatever its kind; else all rules hold. Blocks while it copies.
+
+        Args:
+            name: its path below the notebook's folder.
+
+        Returns:
+            Why it was not kept; "" when it was.
+        """
+        names = tuple(name.split("/"))
+        with self._lock:
+            if not self.layered:
+                return "there is no private layer: files.workspace is not \"overlay\""
+            if not all(map(_plain, names)):
+                return _NAME
+            try:
+                folder = descend(self._layer, names[:-1])
+            except OSError as error:
+                return _reason(error)
+            try:
+                found = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
+                why = self._take(names, found, folder, asked=True)
+            except OSError as error:
+                return _reason(error)
+            finally:
+                os.close(folder)
+            self._states[names] = why
+            return why
+
+    def _take(self, names: Names, found: os.stat_result, folder: int, *, asked: bool = False) -> str:
+        """Write it to the disk, or say why not."""
+        why = self._refusal(names, found, asked=asked)
+        if not why:
+            try:
+                self._copy(names, folder)
+            except OSError as error:
+                why = _reason(error)
+        return why
 
     # ------------------------------------------------------------ the layer
 
@@ -172,15 +235,15 @@ class FileGate:
             finally:
                 os.close(folder)
 
-    def _refusal(self, names: Names, found: os.stat_result) -> str:
+    def _refusal(self, names: Names, found: os.stat_result, *, asked: bool) -> str:
         """Why it stays inside; "" when it may be kept."""
         if stat.S_ISCHR(found.st_mode):
             return "removed, inside only"  # how overlayfs notes that a name is gone
         if not stat.S_ISREG(found.st_mode):
             return "no ordinary file"
         if any(not _plain(name) for name in names):
-            return "hidden or unprintable name"
-        if not any(fnmatch.fnmatchcase(names[-1].lower(), pattern.lower()) for pattern in self._keep):
+            return _NAME
+        if not asked and not any(fnmatch.fnmatchcase(names[-1].lower(), pattern.lower()) for pattern in self._keep):
             return "not among files.keep"
         if found.st_size > KEPT_BYTES - self._bytes or len(self._ours) >= KEPT_FILES:
             return "too much was kept already"
@@ -270,7 +333,7 @@ def _plain(name: str) -> bool:
         encoded = name.encode()
     except UnicodeEncodeError:
         return False
-    return name.isprintable() and not name.startswith((".", "-", "~")) and len(encoded) <= _NAME_BYTES
+    return name.isprintable() and name != "" and not name.startswith((".", "-", "~")) and len(encoded) <= _NAME_BYTES
 
 
 def _write_all(fd: int, data: bytes) -> None:
@@ -285,5 +348,6 @@ def _reason(error: OSError) -> str:
         errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk is full", errno.EFBIG: "too much was kept already",
         errno.EACCES: "the folder cannot be written", errno.EPERM: "the folder cannot be written",
         errno.EROFS: "the folder cannot be written",
+        errno.ENOENT: "there is no such file",
         errno.ELOOP: "there is a link in its path", errno.ENOTDIR: "there is no folder of that name",
     }.get(error.errno or 0, error.strerror or "it could not be read")  # fmt: skip

@@ -211,10 +211,10 @@ def test_swapped_for_a_link_between_look_and_copy(place: Place, monkeypatch: pyt
     (place.layer / "a.csv").write_text("x")
     real = FileGate._refusal
 
-    def swap(gate: FileGate, names: tuple[str, ...], found: os.stat_result) -> str:
+    def swap(gate: FileGate, names: tuple[str, ...], found: os.stat_result, *, asked: bool) -> str:
         (place.layer / "a.csv").unlink()
         (place.layer / "a.csv").symlink_to(place.outside / "key.txt")
-        return real(gate, names, found)
+        return real(gate, names, found, asked=asked)
 
     monkeypatch.setattr(FileGate, "_refusal", swap)
     assert place.collect() == (set(), {"a.csv": "there is a link in its path"})
