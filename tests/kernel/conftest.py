@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -83,6 +85,22 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield begin
 
 
+def _wait_until_ready(kernel: Running) -> None:
+    """As the client's `wait_for_ready`, which waits a while for messages that do not come."""
+    client, end, request = kernel.client, time.monotonic() + 60, ""
+    while True:
+        assert time.monotonic() < end and kernel.manager.is_alive(), "the kernel does not answer"
+        request = client.kernel_info()
+        with contextlib.suppress(queue.Empty):
+            while client.get_shell_msg(timeout=1)["parent_header"].get("msg_id") != request:
+                pass
+            while True:
+                message = client.get_iopub_msg(timeout=1)
+                state = message["content"].get("execution_state")
+                if state == "idle" and message["parent_header"].get("msg_id") == request:
+                    return
+
+
 @contextlib.contextmanager
 def starting(tmp_path: Path) -> Iterator[Start]:
     """As `start`, for a fixture that lasts longer."""
@@ -113,12 +131,16 @@ def starting(tmp_path: Path) -> Iterator[Start]:
         client.start_channels()
         kernel = Running(manager, client, folder)
         running.append(kernel)
-        client.wait_for_ready(timeout=60)
+        _wait_until_ready(kernel)
         return kernel
 
     yield begin
     for kernel in running:
         kernel.client.stop_channels()
+        process = kernel.manager.provisioner.process if kernel.manager.has_kernel else None
+        if process is not None:  # (else the manager looks each 0.1 s whether it has ended)
+            process.kill()
+            process.wait()
         kernel.manager.shutdown_kernel(now=True)
         kernel.manager.cleanup_resources()
     for log in logs:

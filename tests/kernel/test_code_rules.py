@@ -13,8 +13,8 @@ forbid = ["eval", "os.system"]
 """
 
 
-def test_a_cell_that_breaks_a_rule_does_not_run(start: Start) -> None:
-    kernel = start("auto", policy=POLICY)
+def test_a_cell_that_breaks_a_rule_does_not_run(start_shared: Start) -> None:
+    kernel = start_shared("auto", policy=POLICY)
     kernel.good("x = 1; import os as o")
     outcome = kernel.run("x = 2\nimport ctypes")
     assert outcome.reply["ename"] == "PolicyRefusal"
@@ -29,13 +29,13 @@ def test_a_cell_that_breaks_a_rule_does_not_run(start: Start) -> None:
 
 @pytest.mark.parametrize("cell", ["%time eval('1')", "%%time\n\neval('1')", "y = !echo x\neval('1')", "?eval\neval(1)",
                                   "await eval('1')", "return eval('1')"])  # fmt: skip
-def test_notebook_syntax_is_read_as_ipython_reads_it(start: Start, cell: str) -> None:
-    outcome = start("auto", policy=POLICY).run(cell)
+def test_notebook_syntax_is_read_as_ipython_reads_it(start_shared: Start, cell: str) -> None:
+    outcome = start_shared("auto", policy=POLICY).run(cell)
     assert outcome.reply["ename"] == "PolicyRefusal" and "`eval` is forbidden" in outcome.reply["evalue"]
 
 
-def test_what_breaks_no_rule_runs_as_ever(start: Start) -> None:
-    kernel = start("auto", policy=POLICY)
+def test_what_breaks_no_rule_runs_as_ever(start_shared: Start) -> None:
+    kernel = start_shared("auto", policy=POLICY)
     assert kernel.good("%time z = 3").stdout and kernel.good("await __import__('asyncio').sleep(0)")
     assert kernel.run("1 +").reply["ename"] == "SyntaxError", "told by Python itself"
     asked = kernel.run("pass", user_expressions={"a": "z", "b": "eval('z')"})

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from .conftest import LEVELS, Running, Start
+
+
+@pytest.fixture(params=LEVELS)
+def kernel(start_shared: Start, request: pytest.FixtureRequest) -> Running:
+    return start_shared(request.param)
 
 
 def test_the_end_of_a_cell_tells_what_was_refused(kernel: Running) -> None:
@@ -30,7 +37,7 @@ def test_ordinary_cells_have_no_such_line(kernel: Running) -> None:
     assert kernel.run("open('none.csv')").stderr == ""
 
 
-def test_a_file_outside_is_hinted_at(start: Start) -> None:
+def test_a_file_outside_is_hinted_at(start_shared: Start) -> None:
     for level in LEVELS:
-        kernel = start(level)
+        kernel = start_shared(level)
         assert "read-only" in kernel.run("open('/usr/new', 'w')").stderr

@@ -13,12 +13,18 @@ import pytest
 from .conftest import LEVELS, Running, Start
 
 
+@pytest.fixture(params=LEVELS)
+def kernel(start_shared: Start, request: pytest.FixtureRequest) -> Running:
+    """None may count on what another has left, nor leave a cell that runs."""
+    return start_shared(request.param)
+
+
 def _family(pid: int) -> list[psutil.Process]:
     front = psutil.Process(pid)
     return [front, *front.children(recursive=True)]
 
 
-def _gone(processes: list[psutil.Process], within: float = 8.0) -> bool:
+def _gone(processes: list[psutil.Process], within: float = 30.0) -> bool:
     end = time.monotonic() + within
     while time.monotonic() < end:
         if not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes):
@@ -49,8 +55,8 @@ def test_streams_displays_and_results_keep_their_order(kernel: Running) -> None:
     ],
 )
 @pytest.mark.parametrize("level", LEVELS)
-def test_a_death_costs_the_cell_and_is_told_in_words(start: Start, level: str, code: str, cause: str) -> None:
-    kernel = start(level, policy='[recovery]\ncheckpoints = "off"\n')
+def test_a_death_costs_the_cell_and_is_told_in_words(start_shared: Start, level: str, code: str, cause: str) -> None:
+    kernel = start_shared(level, policy='[recovery]\ncheckpoints = "off"\n')
     kernel.good("x = 1")
     outcome = kernel.run(f"print('before')\n{code}")
     assert outcome.reply["ename"] == "WorkerLost"
@@ -95,7 +101,9 @@ def test_a_cell_that_ignores_two_interrupts_is_replaced(start: Start) -> None:
     assert kernel.good("1 + 1").ok
 
 
-def test_the_front_answers_while_a_cell_burns_every_core(kernel: Running) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_the_front_answers_while_a_cell_burns_every_core(start: Start, level: str) -> None:
+    kernel = start(level)
     kernel.begin(
         "import os\nprint('begun', flush=True)\nfor _ in range(os.cpu_count()):\n    if os.fork() == 0:\n"
         "        while True: pass\nwhile True: pass"
@@ -138,7 +146,9 @@ def test_shutdown_runs_exit_handlers_and_leaves_no_process(start: Start, level: 
     assert (kernel.folder / "bye.txt").read_text() == "bye"
 
 
-def test_restart_gives_an_empty_namespace(kernel: Running) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_restart_gives_an_empty_namespace(start: Start, level: str) -> None:
+    kernel = start(level)
     kernel.good("x = 1")
     kernel.manager.restart_kernel()
     kernel.client.wait_for_ready(timeout=60)

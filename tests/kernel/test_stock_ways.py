@@ -11,8 +11,9 @@ from .conftest import Running, Start
 
 
 @pytest.fixture
-def kernel(start: Start) -> Running:
-    return start()
+def kernel(start_shared: Start) -> Running:
+    """None may count on what another has left, nor leave a cell that runs."""
+    return start_shared()
 
 
 def begin(kernel: Running, code: str, **options: Any) -> str:
@@ -52,7 +53,7 @@ def test_usage_counts_the_code_that_runs(kernel: Running) -> None:
     before = control(kernel, "usage_request")["kernel_memory"]
     kernel.good("held = bytearray(b'x') * (100 << 20)")
     assert control(kernel, "usage_request")["kernel_memory"] - before > 90 << 20
-    begin(kernel, "while True: pass")
+    name = begin(kernel, "del held\nwhile True: pass")
     control(kernel, "usage_request")  # the first figure of a process is none
     most = 0.0
     for _ in range(20):
@@ -62,6 +63,7 @@ def test_usage_counts_the_code_that_runs(kernel: Running) -> None:
             break
     assert most > 20
     kernel.manager.interrupt_kernel()
+    reply_to(kernel, name)
 
 
 def test_files_modules_and_their_changes(kernel: Running) -> None:
@@ -81,7 +83,8 @@ def test_commands_show_what_they_write_at_once(kernel: Running, cell: str) -> No
     assert reply_to(kernel, name)["status"] == "ok"
 
 
-def test_exit_ends_the_kernel_as_a_normal_end(kernel: Running) -> None:
+def test_exit_ends_the_kernel_as_a_normal_end(start: Start) -> None:
+    kernel = start()
     kernel.good("import atexit\natexit.register(lambda: open('left', 'w').close());")
     reply = kernel.run("exit").reply
     assert reply["payload"] == [{"source": "ask_exit", "keepkernel": False}]
