@@ -8,6 +8,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from .api import (
         AsyncSandbox,
+        AsyncSandboxPool,
         Execution,
         ExecutionError,
         ExecutionResult,
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 __all__ = [
-    "AsyncSandbox", "Execution", "ExecutionError", "ExecutionResult", "Logs", "Policy", "Result", "Sandbox",
-    "SandboxPool", "execute_python",
+    "AsyncSandbox", "AsyncSandboxPool", "Execution", "ExecutionError", "ExecutionResult", "Logs", "Policy", "Result",
+    "Sandbox", "SandboxPool", "execute_python",
 ]  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .async_pool import AsyncSandboxPool
 from .core import AsyncSandbox
 from .execution import Execution, ExecutionError, Logs, Result
 from .oneshot import ExecutionResult, execute_python
@@ -9,6 +10,6 @@ from .pool import SandboxPool
 from .sync import Sandbox
 
 __all__ = [
-    "AsyncSandbox", "Execution", "ExecutionError", "ExecutionResult", "Logs", "Result", "Sandbox", "SandboxPool",
-    "execute_python",
+    "AsyncSandbox", "AsyncSandboxPool", "Execution", "ExecutionError", "ExecutionResult", "Logs", "Result", "Sandbox",
+    "SandboxPool", "execute_python",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from sandbox_kernel import AsyncSandbox
+from sandbox_kernel import AsyncSandbox, AsyncSandboxPool
 from sandbox_kernel.errors import IsolationUnavailable
 
 Test = Callable[[AsyncSandbox], Awaitable[None]]
@@ -84,3 +84,42 @@ def test_a_start_that_fails_is_told_again() -> None:
         await box.close()
 
     asyncio.run(main())
+
+
+class TestPool:
+    def test_everybody_gets_a_fresh_one(self) -> None:
+        taken: list[AsyncSandbox] = []
+
+        async def work(pool: AsyncSandboxPool, number: int) -> str | None:
+            async with await pool.acquire() as box:
+                taken.append(box)
+                ex = await box.run_code("'x' in globals()")
+                await box.run_code(f"x = {number}")
+                return ex.results[0].text
+
+        async def main() -> None:
+            async with AsyncSandboxPool(2, modules={"host": {"N": 4}}) as pool:
+                waits = asyncio.create_task(pool.acquire())
+                await asyncio.sleep(0)
+                waits.cancel()  # whoever gives up loses no sandbox
+                with pytest.raises(asyncio.CancelledError):
+                    await waits
+                assert await asyncio.gather(*(work(pool, number) for number in range(3))) == ["False"] * 3
+                assert all(box.closed for box in taken) and len(set(taken)) == 3
+                box = await pool.acquire()
+            with pytest.raises(RuntimeError, match="closed"):
+                await pool.acquire()
+            async with box:
+                assert (await box.run_code("import host\nhost.N")).results[0].text == "4", "it outlives the pool"
+
+        asyncio.run(asyncio.wait_for(main(), 55))
+
+    def test_what_cannot_start_is_an_error_for_who_asks(self) -> None:
+        async def main() -> None:
+            async with AsyncSandboxPool(1, level="in-process") as pool:
+                with pytest.raises(IsolationUnavailable):
+                    await pool.acquire()
+
+        asyncio.run(main())
+        with pytest.raises(ValueError, match="size"):
+            AsyncSandboxPool(0)

@@ -24,6 +24,7 @@ INSTALL_S = 600.0
 # servers and pages, and with other versions of what the tests use.
 REQUIREMENTS: dict[str, tuple[str, ...]] = {
     "servers": ("voila>=0.5.8", "jupyter_kernel_gateway>=3.0.1", "nbgrader>=0.9.5"),
+    "remote": ("jupyter-kernel-client>=1.0", "numpy>=2.0"),
     "mcp": ("jupyter-mcp-server>=2.0",),
 }
 # Of these only what the tests' own environment lacks is installed; it lies below theirs.
@@ -119,6 +120,12 @@ def here(kernelspecs: Path, tmp_path: Path) -> Client:
 def servers(here: Client, installed: Callable[[str], Path]) -> Client:
     """voila, Jupyter Kernel Gateway, nbgrader."""
     return Client(installed("servers"), here.environment, here.folder)
+
+
+@pytest.fixture
+def remote(here: Client, installed: Callable[[str], Path]) -> Client:
+    """jupyter-kernel-client, which reaches kernels through the websocket of their server."""
+    return Client(installed("remote"), here.environment, here.folder)
 
 
 @pytest.fixture

@@ -83,6 +83,39 @@ def test_kernel_gateway(servers: Client, notebook: Path, serve: Serve) -> None:
     get(f"http://{base}/{started['id']}", method="DELETE")
 
 
+FAR_AWAY = """
+import sys
+import numpy as np
+from jupyter_kernel_client.manager import KernelHttpManager
+from sandbox_kernel import errors
+from sandbox_kernel.client import pull, push
+manager = KernelHttpManager(server_url=sys.argv[1], token=sys.argv[2])
+manager.start_kernel(name=sys.argv[3])
+client = manager.client
+client.start_channels()
+client.wait_for_ready(timeout=60)
+push(client, "rows", np.arange(1 << 20))
+client.execute_interactive("rows *= 2; words = {'a': [1, 2.5, None]}; f = lambda: 0", timeout=60)
+assert (pull(client, "rows") == 2 * np.arange(1 << 20)).all() and pull(client, "words") == {"a": [1, 2.5, None]}
+try:
+    pull(client, "f")
+except errors.FrameRefused as error:
+    print(error)
+client.stop_channels()
+manager.shutdown_kernel(now=True)
+"""
+
+
+def test_variables_cross_the_websocket_of_a_server(here: Client, remote: Client, serve: Serve) -> None:
+    port = serve(here, "jupyter-server", "--ip=127.0.0.1", "--port={port}", "--no-browser", "--allow-root",
+                 f"--IdentityProvider.token={TOKEN}")  # fmt: skip
+    project = str(Path(__file__).parents[2])
+    said = remote.run(
+        "python", "-c", FAR_AWAY, f"http://127.0.0.1:{port}", TOKEN, report.KERNEL, PYTHONPATH=project
+    )  # fmt: skip
+    assert "type function cannot pass the frame gate" in said
+
+
 def _execute(socket: websocket.WebSocket, cell: nbformat.NotebookNode) -> None:
     """One cell by messages as text, its outputs put into the notebook."""
     header = {"msg_id": secrets.token_hex(8), "msg_type": "execute_request", "username": "", "session": "tests",
