@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from .. import __version__
 from ..errors import SandboxError
-from . import audit, bench, check, doctor, files, grade, install, mcp, policy, run
+from . import audit, bench, check, completion, doctor, files, grade, install, mcp, policy, run
 from .stop import Stop
 
 DESCRIPTION = """\
@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for command in (run, grade, install, doctor, policy, check, audit, bench, files, mcp):
+    for command in (run, grade, install, doctor, policy, check, audit, bench, files, mcp, completion):
         command.add_command(commands)
     args = parser.parse_args(argv)
     try:

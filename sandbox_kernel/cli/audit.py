@@ -15,16 +15,28 @@ Checks an audit log against its key: every line carries a value that covers it a
 counts them. Told are lines that were changed, removed, moved or added, and an end that was cut off.
 """
 
+EXAMPLES = """\
+examples:
+  sandbox-kernel audit verify /var/log/sandbox/4711.jsonl
+  sandbox-kernel audit verify copy.jsonl --key /root/keys/4711.jsonl.key
+
+exit status: 0 nothing is wrong with it, 1 something is, and the lines say where
+"""
+
 _SHOWN = 20
 
 
 def add_command(commands: Any) -> None:
     """Add the command to argparse's collection of subparsers."""
-    parser: argparse.ArgumentParser = commands.add_parser("audit", help="check the audit log of a kernel")
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "audit", help="check the audit log of a kernel", epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     check: argparse.ArgumentParser = actions.add_parser(
-        "verify", help="find changes, gaps and a cut end", description=DESCRIPTION
-    )
+        "verify", help="find changes, gaps and a cut end", description=DESCRIPTION, epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     check.add_argument("file", metavar="FILE", type=Path, help="the log")
     check.add_argument("--key", metavar="KEYFILE", type=Path, help="its key (default: FILE.key)")
     check.set_defaults(command=run)
