@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import weakref
 from typing import Any, Self
 
+from ..session.copies import NAME_RULE, checkpoint_name
 from ..session.session import Session
 from .recorder import Recorder
 from .tools import Tools
 
-_NAME = re.compile(r"[^\W\d][\w.-]{0,63}")
 
-
-def checkpoint_name(name: str) -> str:
-    """A name that a checkpoint may have.
-
-    Raises:
-        ValueError: it begins with a digit, or has other signs than letters, digits and ``_.-``, or too many.
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} cannot name a checkpoint: a letter, then letters, digits and _.- (64 at most)")
+def _checked(name: str) -> str:
+    if not checkpoint_name(name):
+        raise ValueError(f"{name!r} cannot name a checkpoint. {NAME_RULE}")
     return name
 
 
@@ -65,7 +58,7 @@ class Branches:
         """
         session = await self._started()
         async with self._lock:
-            await session.checkpoints.name(checkpoint_name(name))
+            await session.checkpoints.name(_checked(name))
 
     async def rollback(self, to: int | str = 1) -> None:
         """Undo the last cells, or go back to a checkpoint: go on from the copy that was left then.
@@ -80,7 +73,7 @@ class Branches:
             ValueError: `to` is a number below 1, or cannot be a name.
         """
         if isinstance(to, str):
-            checkpoint_name(to)
+            _checked(to)
         elif to < 1:
             raise ValueError(f"cells is {to}, and must be 1 or more")
         session = await self._started()

@@ -11,9 +11,10 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import NoCheckpoint, SandboxError, size_text
+from ..errors import NoCheckpoint, SandboxError, age_text, size_text
 from ..policy import BUILT_IN, Resolved
 from ..report import held_text, open_gate_text, removed_text, status_text
+from ..session.copies import NAME_RULE, checkpoint_name
 from ..session.session import Session
 from .exports import export
 from .transcript import Transcript
@@ -23,7 +24,8 @@ HELP = """\
 %sandbox output N [PAGE]  all text that cell N printed, also what was omitted; page by page, `last` for the last one
 %sandbox export NAME      write a variable to NAME.frame, for `sandbox_kernel.frames.load_file`; a file may be named too
 %sandbox files            files that cells made in the private layer: which were kept next to the notebook, or why not
-%sandbox rollback [N]     undo the last cell, or the last N
+%sandbox rollback [N]     undo the last cell, or the last N; with a name, go back to that checkpoint
+%sandbox checkpoint NAME  keep the variables as they are now; without a name, the checkpoints that there are
 %sandbox help             this list
 It must stand alone in its cell.
 """
@@ -60,6 +62,7 @@ class Commands:
         self._removed = {} if removed is None else removed
         self._known: dict[str, Callable[[Sequence[str]], str]] = {
             "status": self._status, "output": self._output, "files": self._no_more, "rollback": lambda _words: "",
+            "checkpoint": lambda _words: "",
             "export": lambda _words: "", "help": lambda _words: HELP,
         }  # fmt: skip
 
@@ -75,6 +78,8 @@ class Commands:
             return await self._rollback(words[1:], number)
         if words == ["files"]:
             return await self._files()
+        if words[:1] == ["checkpoint"]:
+            return await self._checkpoint(words[1:])
         name, rest = (words[0], words[1:]) if words else ("status", ())
         command = self._known.get(name)
         if command is None:
@@ -98,8 +103,13 @@ class Commands:
 
     async def _rollback(self, words: Sequence[str], number: int) -> str:
         cells = words[0] if words else "1"
+        if len(words) == 1 and checkpoint_name(cells):
+            return await self._back_to(cells)
         if len(words) > 1 or not _is_number(cells) or int(cells) < 1:
-            return "It is `%sandbox rollback`, or `%sandbox rollback N`, where N is how many cells to undo.\n"
+            return (
+                "It is `%sandbox rollback`, `%sandbox rollback N`, where N is how many cells to undo, or "
+                "`%sandbox rollback NAME` for a checkpoint.\n"
+            )
         cell = number - 1 - int(cells)
         try:
             await self._session.checkpoints.rollback(cell)
@@ -110,6 +120,28 @@ class Commands:
             return f"{error.explain()}\n"
         self._session.forget_loss()
         return f"The variables are as they were after cell [{cell}].\n"
+
+    async def _back_to(self, name: str) -> str:
+        try:
+            await self._session.checkpoints.rollback(name)
+        except SandboxError as error:
+            return f"{error.explain()}\n"
+        self._session.forget_loss()
+        return f"The variables are as they were at the checkpoint {name!r}.\n"
+
+    async def _checkpoint(self, words: Sequence[str]) -> str:
+        checkpoints = self._session.checkpoints
+        if not words:
+            rows = [(name, row) for row in checkpoints.listed() for name in row["names"]]
+            lines = [f"{name}: after cell [{row['cell']}], {age_text(row['age_s'])} ago" for name, row in rows]
+            return "\n".join(lines or ["There is no checkpoint with a name."]) + "\n"
+        if len(words) > 1 or not checkpoint_name(words[0]):
+            return f"It is `%sandbox checkpoint NAME`. {NAME_RULE}\n"
+        try:
+            await checkpoints.name(words[0])
+        except SandboxError as error:
+            return f"{error.explain()}\n"
+        return f"`%sandbox rollback {words[0]}` goes back to the variables as they are now.\n"
 
     def _status(self, words: Sequence[str]) -> str:
         if words:

@@ -7,6 +7,7 @@ nothing else. It goes on only when its channel is handed to the supervisor.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,14 @@ from ..errors import ProtocolError
 from .family import Seat
 from .link import WorkerLink
 from .proofs import judge_outside
+
+NAME_RULE = "A name begins with a letter and has letters, digits and _.- (64 at most)."
+_NAME = re.compile(r"[^\W\d_][\w.-]{0,63}")
+
+
+def checkpoint_name(name: object) -> bool:
+    """Whether a checkpoint may be called so."""
+    return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
 @dataclass(eq=False)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures.thread
 import ctypes
+import fcntl
 import os
 import random
 import resource
@@ -159,6 +160,8 @@ class Copier:
             random.setstate(chance)  # Python seeds it anew in each child
             for fd, offset in offsets.items():
                 with suppress(OSError):
+                    _open_anew(fd)
+                with suppress(OSError):
                     os.lseek(fd, offset, os.SEEK_SET)
         except BaseException:
             leave(1)
@@ -223,6 +226,14 @@ def _file_offsets() -> dict[int, int]:
             if stat.S_ISREG(os.fstat(fd).st_mode):
                 found[fd] = os.lseek(fd, 0, os.SEEK_CUR)
     return found
+
+
+def _open_anew(fd: int) -> None:
+    """Give the descriptor a position of its own: the session that this one is a branch of goes on using its own."""
+    flags = fcntl.fcntl(fd, fcntl.F_GETFL) & (os.O_ACCMODE | os.O_APPEND | os.O_NONBLOCK)
+    new = os.open(f"/proc/self/fd/{fd}", flags | os.O_CLOEXEC)
+    os.dup2(new, fd, inheritable=os.get_inheritable(fd))
+    os.close(new)
 
 
 def _pause_openmp() -> None:

@@ -36,6 +36,15 @@ def test_branches_begin_with_the_state_and_are_separate(parent: Sandbox) -> None
     assert parent["words"] == ["a"]
 
 
+def test_branches_read_their_open_files_each_from_its_own_place(parent: Sandbox) -> None:
+    parent.run_code("open('t', 'w').write('0123456789'); f = open('t', 'rb', buffering=0); seen = f.read(3)")
+    with parent.fork() as branch:
+        if parent.status()["level"] == "full":
+            assert branch.run_code("f.read(4)").results[0].text == "b'3456'"
+        assert parent.run_code("f.read(2)").results[0].text == "b'34'"
+    parent.run_code("f.close()")
+
+
 def test_a_branch_is_a_full_sandbox(parent: Sandbox) -> None:
     parent.run_code("x = 1")
     with parent.fork() as branch:

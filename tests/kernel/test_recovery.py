@@ -157,8 +157,24 @@ def test_rollback_undoes_the_last_cells(kernel: Running) -> None:
     kernel.good("assert x == 2")
     told = kernel.good("%sandbox rollback 9").stdout
     assert "no copy of the session as it was after cell [-3]" in told and "Try `%sandbox rollback " in told
-    assert "`%sandbox rollback N`" in kernel.good("%sandbox rollback much").stdout
+    assert "`%sandbox rollback N`" in kernel.good("%sandbox rollback 1 2").stdout
     kernel.good("assert x == 2")
+
+
+def test_checkpoints_have_names(kernel: Running) -> None:
+    assert kernel.good("%sandbox checkpoint").stdout == "There is no checkpoint with a name.\n"
+    kernel.good("x = 1")
+    assert "`%sandbox rollback start` goes back" in kernel.good("%sandbox checkpoint start").stdout
+    kernel.good("x = 2")
+    assert "as they were at the checkpoint 'start'" in kernel.good("%sandbox rollback start").stdout
+    kernel.good("assert x == 1; x = 3")
+    kernel.run(f"x = 4\n{DEATHS['os._exit']}")
+    kernel.good("%sandbox rollback start")  # it is there again after each use
+    kernel.good("assert x == 1")
+    listed = kernel.good("%sandbox checkpoint").stdout
+    assert listed.startswith("start: after cell [") and listed.endswith(" ago\n")
+    assert "no checkpoint named 'much'; there are 'start'" in kernel.good("%sandbox rollback much").stdout
+    assert "begins with a letter" in kernel.good("%sandbox checkpoint 1st").stdout
 
 
 def test_off_means_off(start: Start) -> None:
