@@ -13,6 +13,7 @@ from nbclient import NotebookClient
 
 NOTEBOOKS = Path(__file__).resolve().parent.parent / "notebooks"
 KERNEL = "sandboxed-python"
+HOSTS = {"assistant_session"}  # what runs around sandboxes, on an ordinary kernel
 
 
 def text_of(cell: nbformat.NotebookNode) -> str:
@@ -31,13 +32,16 @@ def tour(tmp_path_factory: pytest.TempPathFactory) -> dict[str, nbformat.Noteboo
     except NoSuchKernel:
         pytest.fail(f"the kernelspec {KERNEL} is not installed in this environment: pip install --editable .")
     folder = tmp_path_factory.mktemp("tour")
-    shutil.copy(NOTEBOOKS / "tour.ipynb", folder)
-    notebook = nbformat.read(folder / "tour.ipynb", as_version=4)
-    client = NotebookClient(
-        notebook, kernel_name=KERNEL, timeout=120, resources={"metadata": {"path": str(folder)}}
-    )
-    asyncio.run(client.async_execute())
+    cells = execute("tour", folder)
     assert (folder / "tour_output" / "people.csv").is_file()
+    return cells
+
+
+def execute(name: str, folder: Path) -> dict[str, nbformat.NotebookNode]:
+    """The code cells of a notebook by id, executed on the kernel that it names."""
+    shutil.copy(NOTEBOOKS / f"{name}.ipynb", folder)
+    notebook = nbformat.read(folder / f"{name}.ipynb", as_version=4)
+    asyncio.run(NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(folder)}}).async_execute())
     return {cell.id: cell for cell in notebook.cells if cell.cell_type == "code"}
 
 
@@ -48,7 +52,7 @@ def test_is_stored_without_outputs_and_for_this_kernel() -> None:
     for path in NOTEBOOKS.glob("*.ipynb"):
         notebook = nbformat.read(path, as_version=4)
         nbformat.validate(notebook)
-        assert notebook.metadata.kernelspec.name == KERNEL != NATIVE_KERNEL_NAME
+        assert notebook.metadata.kernelspec.name == (NATIVE_KERNEL_NAME if path.stem in HOSTS else KERNEL)
         assert not any(cell.get("outputs") or cell.get("execution_count") for cell in notebook.cells)
 
 
@@ -104,3 +108,26 @@ def test_an_uncaught_refusal_is_an_ordinary_error(tour: dict[str, nbformat.Noteb
 def test_nothing_was_written_outside() -> None:
     for folder in ("/", "/usr"):
         assert not Path(folder, "sandbox-tour-was-here").exists()
+
+
+def test_the_course_lab(tmp_path: Path) -> None:
+    cells = execute("course_lab", tmp_path)
+    failed = {name: out.ename for name, cell in cells.items() for out in cell.outputs if out.output_type == "error"}
+    assert list(failed) == ["limit"] and failed["limit"] in ("MemoryError", "MemoryLimit")
+    assert "holds" in text_of(cells["ex1-check"]) and "holds" in text_of(cells["ex3-check"])
+    assert "image/png" in kinds_of(cells["ex2"]) and "text/html" in kinds_of(cells["load"])
+    assert "150 flowers and 150 guesses are still here" in text_of(cells["after"])
+    answers = (tmp_path / "lab_answers.csv").read_text().splitlines()
+    assert len(answers) == 151 and answers[0].endswith("species,guess")
+
+
+def test_the_assistants_session(tmp_path: Path) -> None:
+    """The host is an ordinary kernel; what the model wrote runs in its sandbox."""
+    cells = execute("assistant_session", tmp_path)
+    assert not [out for cell in cells.values() for out in cell.outputs if out.output_type in ("error", "stderr")]
+    table = cells["attempts"].outputs[0].data["text/plain"]
+    assert "printed None" in table and "FileNotFoundError" in table and "TimeLimit" in table and "URLError" in table
+    assert cells["check"].outputs[0].data["text/plain"] == "{'honest': True, 'wrong': False, 'sly': False}"
+    assert "KeyError" in text_of(cells["turn2"]) and text_of(cells["turn3"]).strip() == "bmi is body mass index"
+    assert text_of(cells["undo"]) == "0 rows, and after the rollback 442\n"
+    assert "image/png" in kinds_of(cells["picture"])
