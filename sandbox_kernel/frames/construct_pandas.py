@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -155,9 +156,10 @@ def _string(receiver: Receiver, storage: Any, missing: Any, column: Any) -> Any:
     receiver.charge(16 * len(values))
     if dtype is None:
         return np.where(values == None, np.nan, values)  # noqa: E711 - for each element
-    return pd.array(values, dtype=dtype)
+    return dtype.construct_array_type()._from_sequence(values, dtype=dtype)  # `pd.array`, without its questions
 
 
+@cache
 def _string_dtype(storage: str, missing: str) -> Any:
     """The dtype that this pandas has for these strings; None if it can only keep them as objects."""
     for kept in dict.fromkeys((storage, "python")):
@@ -245,6 +247,9 @@ def _plain(receiver: Receiver, name: Any, values: Any, frequency: Any) -> pd.Ind
         raise ValueError("an index is too long")
     if type(values) is np.ndarray and values.dtype == object:
         index = pd.Index(values, dtype=object, copy=False, tupleize_cols=False, name=name)
+    elif isinstance(getattr(values, "dtype", None), pd.StringDtype):
+        # Told its type, pandas does not look whether the texts are a range.
+        index = pd.Index(values, dtype=values.dtype, copy=False, name=name)
     else:
         index = pd.Index(values, copy=False, name=name)
     if frequency is None:
