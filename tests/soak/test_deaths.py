@@ -179,7 +179,7 @@ def test_a_kernel_outlives_its_workers(start: Start, level: str, checkpoints: st
     assert kernel.good("print(6 * 7)").stdout == "42\n"
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+def _wait(condition: Callable[[], bool], seconds: float = 20.0) -> None:
     end = time.monotonic() + seconds
     while not condition() and time.monotonic() < end:
         time.sleep(0.05)
