@@ -15,9 +15,7 @@ from ..confine.plan import Plan, make_plans
 from ..errors import IsolationUnavailable, SandboxError
 from ..policy import Resolved
 from ..session.denials import Denials
-from ..session.start import start
 from ..worker import entry
-from .app import SandboxApp
 from .environment import RESOLVED_VARIABLE
 
 
@@ -32,6 +30,9 @@ def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
     os.set_inheritable(secrets_fd, False)
     denials = Denials()
     resolved, zygote, plans, group = _start_sandbox(hidden, denials)
+    # What only the front needs is imported while the sandbox confines itself.
+    from .app import SandboxApp
+
     # From here on secrets may enter: nothing is forked from this process any more.
     environ, argv = _read_back(secrets_fd)
     linux.set_dumpable(False)
@@ -60,6 +61,8 @@ def _start_sandbox(
         resolved = Resolved.from_json(os.environ.pop(RESOLVED_VARIABLE, ""))
         group = make_group(resolved.policy.limits)  # now: a group with another process in it cannot be divided
         if resolved.policy.worker.python:
+            from ..session.start import start
+
             zygote, started = start(
                 resolved.policy, denials, launcher_env=os.environ, workspace=os.getcwd(), hidden=hidden
             )

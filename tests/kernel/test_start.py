@@ -13,6 +13,8 @@ import json, sys
 from sandbox_kernel.deferred import defer
 defer()
 import sandbox_kernel.kernel.launch
+assert "sandbox_kernel.kernel.front" not in sys.modules, "it is imported while the sandbox is made"
+import sandbox_kernel.kernel.app
 print(json.dumps([*sys.modules]))
 """
 # Each takes milliseconds, and few sessions need them.
