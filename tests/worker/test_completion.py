@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from sandbox_kernel.worker.completion import names_shown
 
 from .front import Front
@@ -31,6 +33,13 @@ def test_jedi_does_not_look_at_what_old_cells_left(k: Front) -> None:
     assert "shown" in matches(k, "show")
     first, second = k.good("shown").result[1:-1].split(", ")
     assert 0 < int(second) <= int(first) + 8, "thirty cells left sixty names"
+
+
+def test_what_was_read_is_kept_in_memory_alone(k: Front, tmp_path: Path) -> None:
+    k.good(f"import gc, jedi, parso.cache as cache\njedi.settings.cache_directory = {str(tmp_path)!r}")
+    assert matches(k, "impor")
+    assert not list(tmp_path.rglob("*.pkl"))
+    assert k.good("len(cache.parser_cache) > 0, gc.isenabled()").result == "(True, True)"
 
 
 def test_names_of_cells_can_be_completed(k: Front) -> None:
