@@ -103,7 +103,7 @@ class Run:
         self.submission = submission
         self.executions: list[Execution] = []
         self._skipped: set[int] = set()  # cells that a limit ended: they are not tried once more
-        self._used = False
+        self._used, self._lost = False, 0
 
     @property
     def stdout(self) -> str:
@@ -131,19 +131,39 @@ class Run:
             reports.append(_report(number, execution, time.monotonic() - began))
             if reports[-1].limit or reports[-1].state != "kept":
                 self._skipped.add(number)
+        self._lost = self._losses()
         return reports
 
     @contextmanager
     def branch(self) -> Iterator[Sandbox]:
-        """The sandbox as it was after the last cell, for one test."""
-        if self._used:
-            self._box.restart()
-            end = time.monotonic() + self._loading_s
-            for number, source in self.submission.cells:
-                if number not in self._skipped and (left := end - time.monotonic()) > 0:
-                    self._box.run_code(source, timeout=left)
-        self._used = True
-        yield self._box
+        """The session as it was after the last cell, for one test: a copy, or where none can be had the cells anew."""
+        if self._used or self._losses() != self._lost:
+            self._again()
+        copy = self._copy()
+        if copy is None:
+            self._used = True
+            yield self._box
+            return
+        with copy:
+            yield copy
+
+    def _copy(self) -> Sandbox | None:
+        try:
+            return self._box.fork()
+        except SandboxError:  # it has threads, for example
+            return None
+
+    def _again(self) -> None:
+        self._box.restart()
+        end = time.monotonic() + self._loading_s
+        for number, source in self.submission.cells:
+            if number not in self._skipped and (left := end - time.monotonic()) > 0:
+                self._box.run_code(source, timeout=left)
+        self._used, self._lost = False, self._losses()
+
+    def _losses(self) -> int:
+        # The process of the session itself is out of a test's reach, but not of what the submission left running.
+        return int(self._box.status().get("workers_lost", 0))
 
 
 def _report(number: int, execution: Execution, seconds: float) -> CellReport:

@@ -226,6 +226,35 @@ class TestGrade:
             assert words in shown
 
 
+CHANGES = """
+def test_a(student):
+    assert student.add(1) == [1]
+def test_b(student):
+    assert student.add(2) == [2]
+def test_c(student):
+    assert student.add(3) == [3]
+"""
+ADDS = "import os\nheld = []\ndef add(x):\n    held.append(x)\n    return held\n"
+
+
+class TestState:
+    def test_each_test_has_a_copy_and_cells_run_once(self) -> None:
+        tests = f"{CHANGES}\ndef test_once(student): assert student.runs() == 1"
+        count = "with open('runs', 'a') as file: file.write('x')\ndef runs(): return len(open('runs').read())"
+        assert graded(ADDS, count, tests=tests).verdict == "passed"
+
+    def test_what_cannot_be_copied_is_run_anew(self) -> None:
+        thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()"
+        found = graded(ADDS, thread, "while True: pass", tests=CHANGES, loading=3)
+        assert found.verdict == "passed", found.failures()
+        assert [cell.limit for cell in found.cells] == ["", "", "loading"]
+
+    def test_a_test_that_ends_the_session_itself_costs_only_itself(self) -> None:
+        kills = "pid = os.getpid()\ndef kill():\n    os.kill(pid, 9)\n    import time; time.sleep(1)\n    return 1"
+        found = graded(ADDS, kills, tests=f"def test_kill(student): assert student.kill() == 1\n{CHANGES}")
+        assert [mark.score for mark in found.marks][1:] == [1, 1, 1], found.failures()
+
+
 class TestLimits:
     def test_cells_that_take_too_long_and_tests_that_do(self) -> None:
         tests = (
