@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 import traceback
@@ -17,7 +18,7 @@ from ..session.denial_text import denial_line
 from .results import CellReport, Grade, Mark
 from .student import Clock, Overdue, Student
 from .submission import Submission, Unusable, read_file
-from .suite import Case, Suite
+from .suite import Case, Suite, UnusableTests
 
 TIMEOUT_S, LOADING_S = 10.0, 120.0
 _REASON_CHARS = 2000
@@ -56,7 +57,7 @@ def grade(
         the grade. What the submission does wrong, whatever it is, is in it and never raised.
 
     Raises:
-        UnusableTests: the tests cannot be used.
+        UnusableTests: the tests cannot be used, or the submission could read them.
         PolicyError, IsolationUnavailable: the sandbox cannot be had.
         OSError: the submission cannot be read.
     """
@@ -71,6 +72,7 @@ def grade(
     result = Grade(submission.name, max_score=suite.max_score)
     with Sandbox(policy, level=level, timeout=timeout) as sandbox:
         result.level = str(sandbox.status()["level"])
+        _prove_hidden(suite, sandbox)
         for path, content in (files or {}).items():
             sandbox.put_file(path, content)
         run = Run(sandbox, submission, loading)
@@ -83,6 +85,20 @@ def grade(
         result.verdict, result.score, result.reason = "error", 0.0, broken[0].reason
     result.duration_s = time.monotonic() - began
     return result
+
+
+def _prove_hidden(suite: Suite, sandbox: Sandbox) -> None:
+    """By an attempt: a policy or an interpreter's own folders may show more than whoever wrote the tests thought."""
+    if not os.path.isabs(suite.path):
+        return
+    try:
+        sandbox.get_file(suite.path)
+    except OSError:
+        return
+    except FrameRefused:  # it is too large to come out, and so it was read
+        pass
+    raise UnusableTests(f"{suite.path} can be read in the sandbox: it lies in a folder that the policy shows, or among "
+                        "the packages. Keep tests elsewhere.")  # fmt: skip
 
 
 def unusable(name: str, suite: Suite, reason: str, verdict: str = "unusable") -> Grade:

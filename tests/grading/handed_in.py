@@ -41,12 +41,12 @@ require = "seccomp+landlock"
 [limits]
 memory = "512MiB"
 processes = 64
-cell_time = "4s"
+cell_time = "6s"
 output_total = "32MiB"
 frame = "4MiB"
 interrupt_grace = "1s"
 """
-OPTIONS = ("--timeout", "4", "--loading", "8")
+OPTIONS = ("--timeout", "6", "--loading", "12")
 
 MEAN = "def mean(values):\n    return sum(values) / len(values)\n"
 COUNT = "def count(text):\n    words = text.split()\n    return {word: words.count(word) for word in words}\n"

@@ -290,6 +290,12 @@ class TestLimits:
         found = grade(tmp_path / "s.py", tmp_path / "tests.py", NO_RULES)
         assert found.verdict == "passed", found.failures()
 
+    def test_tests_that_the_policy_shows_are_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "tests.py").write_text("def test_x(student): assert student.x() == 1")
+        shown = {**NO_RULES, "files": {"read": [str(tmp_path)]}}
+        with pytest.raises(UnusableTests, match="can be read in the sandbox"):
+            grade(Submission("s.py", ()), tmp_path / "tests.py", shown)
+
     def test_unusable(self, tmp_path: Path) -> None:
         (tmp_path / "s.ipynb").write_text("{")
         found = grade(tmp_path / "s.ipynb", suite("def test_x(): pass"))
