@@ -54,6 +54,7 @@ ARROWS = {
     "kernel": {"errors", "audit", "launcher", "policy", "quantities", "report", "session", "outputs", "channel",
                "frames", "code_rules", "telemetry"},
     "adapters": {"errors", "api"},
+    "kernelspecs": set(),
     # The one place where both sides meet: it forks the worker's code into the sandbox.
     "kernel.launch": {"errors", "policy", "report", "confine", "worker", "session"},
     "audit": {"errors"},
@@ -100,6 +101,7 @@ FOREIGN = {
     "jobs.cluster": {"distributed"},
     "mcp": {"msgspec"},
     "mcp.server": {"mcp", "mcp_types", "starlette", "uvicorn"},
+    "kernelspecs": {"jupyter_client", "jupyter_core"},
     "adapters.smolagents": {"smolagents"},
     "adapters.langchain": {"langchain_core", "pydantic"},
 }

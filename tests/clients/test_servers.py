@@ -75,7 +75,7 @@ def test_kernel_gateway(servers: Client, notebook: Path, serve: Serve) -> None:
     try:
         for cell in content.cells:
             if cell.cell_type == "code":
-                _execute(socket, cell)
+                execute(socket, cell)
     finally:
         socket.close()
     nbformat.write(content, notebook)
@@ -116,7 +116,7 @@ def test_variables_cross_the_websocket_of_a_server(here: Client, remote: Client,
     assert "type function cannot pass the frame gate" in said
 
 
-def _execute(socket: websocket.WebSocket, cell: nbformat.NotebookNode) -> None:
+def execute(socket: websocket.WebSocket, cell: nbformat.NotebookNode) -> None:
     """One cell by messages as text, its outputs put into the notebook."""
     header = {"msg_id": secrets.token_hex(8), "msg_type": "execute_request", "username": "", "session": "tests",
               "version": "5.3", "date": "2026-01-01T00:00:00Z"}  # fmt: skip

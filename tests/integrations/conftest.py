@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -45,3 +47,17 @@ def hub(here: Client, installed: Callable[[str], Path]) -> Client:
 def enterprise(here: Client, installed: Callable[[str], Path]) -> Client:
     """Jupyter Enterprise Gateway."""
     return Client(installed("enterprise"), here.environment, here.folder)
+
+
+@pytest.fixture
+def free_ports() -> Callable[[int], list[int]]:
+    """Gives numbers of ports on loopback that nobody listens on now."""
+
+    def give(count: int) -> list[int]:
+        with ExitStack() as stack:
+            probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+            for probe in probes:
+                probe.bind(("127.0.0.1", 0))
+            return [int(probe.getsockname()[1]) for probe in probes]
+
+    return give
