@@ -69,10 +69,27 @@ class DescribeFrame(Arguments, frozen=True, kw_only=True):
     name: Name
 
 
-class Rollback(Arguments, frozen=True, kw_only=True):
-    """Undo the last cells: the variables become what they were before them. Files stay as they are."""
+class Checkpoint(Arguments, frozen=True, kw_only=True):
+    """Keep the state of the variables under a name, to go back to it later with rollback."""
 
-    cells: Annotated[int, Meta(ge=1, le=1000, description="How many")] = 1
+    name: Annotated[str, Meta(min_length=1, max_length=64, description="A letter, then letters, digits and _.-")]
+
+
+class Rollback(Arguments, frozen=True, kw_only=True):
+    """Undo the last cells, or go back to a checkpoint: the variables become what they were. Files stay as they are."""
+
+    cells: Annotated[int, Meta(ge=1, le=1000, description="How many cells to undo")] = 1
+    checkpoint: Annotated[str, Meta(max_length=64, description="Name of a checkpoint to go back to instead")] = ""
+
+
+class Fork(Arguments, frozen=True, kw_only=True):
+    """Start a further session with the same variables and files, to try something there; this one stays as it is."""
+
+
+class Keep(Arguments, frozen=True, kw_only=True):
+    """Go on with the variables of a fork in place of this session's own; the fork ends."""
+
+    fork: Annotated[str, Meta(min_length=1, max_length=100, description="The session that fork has named")]
 
 
 class Reset(Arguments, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ there.\
 """
 
 _READ_ONLY = frozenset({"get_file", "list_files", "list_variables", "describe_frame"})
-_DESTRUCTIVE = frozenset({"rollback", "reset", "end_session"})
+_DESTRUCTIVE = frozenset({"rollback", "keep", "reset", "end_session"})
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")

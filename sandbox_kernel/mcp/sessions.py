@@ -37,12 +37,14 @@ class Place:
     Attributes:
         handle: its name for the clients; unguessable.
         note: what the next answer has to tell besides, such as that an earlier session has ended.
+        root: the session that it was forked from, at the very first; it lives as long, and no longer.
     """
 
     sandbox: AsyncSandbox
     caller: Caller
     handle: str
     note: str = ""
+    root: Place | None = None
     users: int = 0
     timer: asyncio.TimerHandle | None = None
 
@@ -94,10 +96,12 @@ class Sessions:
             SandboxError: it cannot be started.
         """
         place = self._named(caller, handle) if handle else self._own.get(caller) or self._new(caller)
-        place.users += 1
-        if place.timer is not None:
-            place.timer.cancel()
-            place.timer = None
+        places = [place] if place.root is None else [place, place.root]
+        for used in places:
+            used.users += 1
+            if used.timer is not None:
+                used.timer.cancel()
+                used.timer = None
         try:
             try:
                 await place.sandbox.start()
@@ -106,18 +110,25 @@ class Sessions:
                 raise
             yield place
         finally:
-            place.users -= 1
-            if place.users == 0 and place.handle in self._places:
-                place.timer = asyncio.get_running_loop().call_later(self._idle_s, self._expire, place)
+            for used in places:
+                used.users -= 1
+                if used.users == 0 and used.handle in self._places:
+                    used.timer = asyncio.get_running_loop().call_later(self._idle_s, self._expire, used)
 
-    def add(self, sandbox: AsyncSandbox, caller: Caller) -> Place:
-        """A further session of a caller, with a sandbox that it has already.
+    async def fork(self, place: Place) -> Place:
+        """A further session that begins with the variables of this one.
 
         Raises:
             PolicyRefusal: there are too many.
+            SandboxError: it cannot be copied.
         """
         self.room()
-        place = Place(sandbox, caller, secrets.token_urlsafe(16))
+        branch = self._add(await place.sandbox.fork(), place.caller, place.root or place)
+        branch.timer = asyncio.get_running_loop().call_later(self._idle_s, self._expire, branch)
+        return branch
+
+    def _add(self, sandbox: AsyncSandbox, caller: Caller, root: Place | None = None) -> Place:
+        place = Place(sandbox, caller, secrets.token_urlsafe(16), root=root)
         self._places[place.handle] = place
         return place
 
@@ -135,9 +146,11 @@ class Sessions:
             )
 
     def end(self, place: Place, reason: str) -> None:
-        """End a session, with what runs in it."""
+        """End a session, with what runs in it, and with those that were forked from it."""
         if self._places.pop(place.handle, None) is None:
             return
+        for branch in [branch for branch in self._places.values() if branch.root is place]:
+            self.end(branch, "the session that it was forked from has ended")
         if place.timer is not None:
             place.timer.cancel()
         names = [place.handle]
@@ -173,7 +186,7 @@ class Sessions:
     def _new(self, caller: Caller) -> Place:
         self.room()
         sandbox, self._spare = self._spare or self._make(), None
-        place = self.add(sandbox, caller)
+        place = self._add(sandbox, caller)
         if caller.connection:
             self._own[caller] = place
             reason = self._ended.pop((caller.owner, caller.connection), None)

@@ -54,14 +54,14 @@ class Tools:
         self.kinds: dict[str, type[args.Arguments]] = {
             "run_code": args.RunCode, "put_file": args.PutFile, "get_file": args.GetFile,
             "list_files": args.ListFiles, "list_variables": args.ListVariables,
-            "describe_frame": args.DescribeFrame, "rollback": args.Rollback, "reset": args.Reset,
-            "end_session": args.EndSession,
+            "describe_frame": args.DescribeFrame, "checkpoint": args.Checkpoint, "rollback": args.Rollback,
+            "fork": args.Fork, "keep": args.Keep, "reset": args.Reset, "end_session": args.EndSession,
         }  # fmt: skip
         self._work: dict[type[args.Arguments], Callable[[Place, Any], Awaitable[Answer]]] = {
             args.RunCode: self._run_code, args.PutFile: _put_file, args.GetFile: self._get_file,
             args.ListFiles: _list_files, args.ListVariables: _list_variables,
-            args.DescribeFrame: _describe_frame, args.Rollback: _rollback, args.Reset: _reset,
-            args.EndSession: self._end_session,
+            args.DescribeFrame: _describe_frame, args.Checkpoint: _checkpoint, args.Rollback: _rollback,
+            args.Fork: self._fork, args.Keep: self._keep, args.Reset: _reset, args.EndSession: self._end_session,
         }  # fmt: skip
 
     async def call(self, caller: Caller, name: str, given: Any) -> Answer:
@@ -86,7 +86,8 @@ class Tools:
             answer.session = place.handle
             if place.note:
                 answer.text, place.note = f"{place.note}\n{answer.text}", ""
-        named = f"; session {answer.session}" if answer.session and not caller.connection else ""
+        asked_for = isinstance(given, dict) and given.get("session")
+        named = f"; session {answer.session}" if answer.session and (asked_for or not caller.connection) else ""
         last = f"variables {answer.state}{named}" if answer.state else named.removeprefix("; ")
         room = self._chars - len(last) - 3
         answer.text = shortened(plain_text(answer.text), room) + (f"\n[{last}]" if last else "")
@@ -114,6 +115,19 @@ class Tools:
             return Answer(f"{asked.path} has {size_text(len(content))}, and no more than {size_text(BLOB_BYTES)} can "
                           "be handed over at a time. Read it in the sandbox with run_code.", failed=True)  # fmt: skip
         return Answer(f"{asked.path}: {size_text(len(content))}", file=(asked.path, content))
+
+    async def _fork(self, place: Place, asked: args.Fork) -> Answer:
+        branch = await self._sessions.fork(place)
+        return Answer(f"The session {branch.handle} has begun with the same variables: pass this name as `session` to "
+                      "work there. keep goes on with its variables here; end_session gives it up.")  # fmt: skip
+
+    async def _keep(self, place: Place, asked: args.Keep) -> Answer:
+        async with self._sessions.use(place.caller, asked.fork) as branch:
+            if branch is place or branch.root is not (place.root or place):
+                raise ValueError(f"{asked.fork!r} is no fork of this session.")
+            await place.sandbox.adopt(branch.sandbox)
+            self._sessions.end(branch, "its variables were kept in the session that it was forked from")
+        return Answer(f"The variables are those of {asked.fork}, which has ended.")
 
     async def _end_session(self, place: Place, asked: args.EndSession) -> Answer:
         self._sessions.end(place, "you have ended it")
@@ -147,7 +161,15 @@ async def _describe_frame(place: Place, asked: args.DescribeFrame) -> Answer:
     return Answer(await place.sandbox.describe(asked.name))
 
 
+async def _checkpoint(place: Place, asked: args.Checkpoint) -> Answer:
+    await place.sandbox.checkpoint(asked.name)
+    return Answer(f"The state is kept as {asked.name}.")
+
+
 async def _rollback(place: Place, asked: args.Rollback) -> Answer:
+    if asked.checkpoint:
+        await place.sandbox.rollback(asked.checkpoint)
+        return Answer(f"The variables are what they were at the checkpoint {asked.checkpoint}.", state="restored")
     await place.sandbox.rollback(asked.cells)
     cells = "cell is" if asked.cells == 1 else f"{asked.cells} cells are"
     return Answer(f"The last {cells} undone.", state="restored")

@@ -28,7 +28,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker("integrations")
-            item.add_marker(pytest.mark.timeout(150, func_only=True))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(150, func_only=True))
 
 
 @pytest.fixture

@@ -122,6 +122,21 @@ async def a_day_of_an_assistant(assistant: Assistant) -> None:
         await asyncio.sleep(0.5)
     assert answer.state == "restored", answer.text
     assert (await call("run_code", code="kept")).shown == "1"
+
+    mine = assistant.session
+    await call("checkpoint", name="before")
+    answer = await call("fork")
+    assert not answer.failed, answer.text
+    fork = answer.text.split()[2]
+    await call("run_code", code="kept = 10", session=fork)
+    assert (await call("run_code", code="kept", session=mine)).shown == "1"
+    answer = await call("keep", fork=fork, session=mine)
+    assert not answer.failed, answer.text
+    assert (await call("run_code", code="kept", session=mine)).shown == "10"
+    assert "There is no session" in (await call("run_code", code="1", session=fork)).text
+    assistant.session = mine
+    assert (await call("rollback", checkpoint="before")).state == "restored"
+    assert (await call("run_code", code="kept")).shown == "1"
     await call("reset")
 
     answer = await call("put_file", path="data/sales.csv", content="region,amount\nnorth,120\nsouth,80\nnorth,50\n")
@@ -278,7 +293,8 @@ def test_wrong_calls_are_refused_in_words(http: str) -> None:
         async with over_http(http, "auto") as assistant:
             for tool, arguments in (
                 ("run_code", {}), ("run_code", {"code": 3}), ("run_code", {"code": "1", "policy": "open"}),
-                ("rollback", {"cells": -1}), ("put_file", {"path": "x", "content": "%", "encoding": "base64"}),
+                ("rollback", {"cells": -1}), ("rollback", {"checkpoint": "none"}), ("checkpoint", {"name": "../x"}),
+                ("keep", {"fork": "nobody"}), ("put_file", {"path": "x", "content": "%", "encoding": "base64"}),
                 ("get_file", {"path": "."}), ("get_file", {"path": "x/y"}), ("describe_frame", {"name": "no"}),
                 ("describe_frame", {"name": "a.b()"}), ("put_file", {"path": "/sys/x", "content": ""}),
             ):  # fmt: skip

@@ -29,6 +29,11 @@ class Box:
     async def close(self) -> None:
         self.closed = True
 
+    async def fork(self) -> Box:
+        twin = Box()
+        await twin.start()
+        return twin
+
 
 def with_sessions(work: Callable[[Sessions, list[Any]], Awaitable[None]], fails: int = 0, **options: Any) -> None:
     """Runs it with the sessions, and the sandboxes that they make."""
@@ -158,5 +163,37 @@ def test_the_first_one_is_started_before_anybody_calls() -> None:
             assert place.sandbox is boxes[0]
         async with sessions.use(BOB) as place:
             assert place.sandbox is boxes[1]
+
+    with_sessions(work)
+
+
+def test_a_fork_is_a_session_of_its_caller_and_keeps_the_first_one_alive() -> None:
+    async def work(sessions: Sessions, boxes: list[Any]) -> None:
+        async with sessions.use(ANN) as place:
+            branch = await sessions.fork(place)
+            with pytest.raises(PolicyRefusal, match="All 2 sessions"):
+                await sessions.fork(place)
+        with pytest.raises(PolicyRefusal, match="There is no session"):
+            await sessions.use(BOB, branch.handle).__aenter__()
+        async with sessions.use(ANN, branch.handle) as again:
+            assert again is branch
+            await asyncio.sleep(0.05)
+            assert len(sessions) == 2, "the first one's time does not run"
+        await until(lambda: len(sessions) == 0)
+        with pytest.raises(PolicyRefusal, match="has ended"):
+            await sessions.use(ANN, branch.handle).__aenter__()
+        assert branch.sandbox.closed
+
+    with_sessions(work, most=2, idle_s=0.02)
+
+
+def test_forks_end_with_the_session_that_was_there_first() -> None:
+    async def work(sessions: Sessions, boxes: list[Any]) -> None:
+        async with sessions.use(ANN) as place:
+            branch = await sessions.fork(await sessions.fork(place))
+            sessions.end(place, "you have ended it")
+        assert len(sessions) == 0
+        with pytest.raises(PolicyRefusal, match="forked from has ended"):
+            await sessions.use(ANN, branch.handle).__aenter__()
 
     with_sessions(work)
