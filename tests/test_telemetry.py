@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -146,3 +147,23 @@ def test_it_follows_nobody_elsewhere(hub: Hub, monkeypatch: pytest.MonkeyPatch) 
     thread.join(20)
     assert [path for path, _, _ in hub.heard] == ["/here"]
     assert telemetry.tell("full", {telemetry.URL_VARIABLE: hub.url}) is None, "once is enough"
+
+
+def test_a_kernel_waits_for_its_level_only_when_it_was_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing:
+        level = "full"  # of a sandbox that was found wanting
+
+        async def get_worker(self, *, stoppable: bool) -> None:
+            raise RuntimeError
+
+    told: list[str] = []
+    monkeypatch.setattr(telemetry, "tell", lambda level, environment: told.append(level))
+
+    async def start(environment: dict[str, str]) -> int:
+        telemetry.watch(asyncio.get_running_loop(), Failing(), environment)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*others)
+        return len(others)
+
+    assert asyncio.run(start({})) == 0 and told == []
+    assert asyncio.run(start({telemetry.URL_VARIABLE: "http://127.0.0.1:1/"})) == 1 and told == ["none"]
