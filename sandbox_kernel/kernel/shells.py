@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import time
 import uuid
 from collections import deque
 from collections.abc import Coroutine
@@ -20,6 +21,7 @@ COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 MOST_SUBSHELLS = 64  # each is a thread of the worker
 # JupyterLab and its server do not take the states of these for the kernel's (`untracked_message_types`).
 _UNTRACKED = {"kernel_info_request", "comm_info_request", "debug_request", "interrupt_request", "shutdown_request"}
+UNUSED_S = 600.0  # after this a subshell may go when another one is wanted and there are too many
 _SHARE = 4  # of the processes and threads that the policy allows, one in so many may be a subshell's
 
 
@@ -38,13 +40,14 @@ class Request:
 
 
 class Shell:
-    """One queue. `closed`: what comes late is refused."""
+    """One queue. `closed`: what comes late is refused. `used`: when it last had something to do, on the clock."""
 
     def __init__(self) -> None:
         self.waiting: deque[Request] = deque()
         self.active: Request | None = None
         self.comm: Request | None = None  # that passes the active cell
         self.closed = False
+        self.used = time.monotonic()
 
     def next(self) -> Request | None:
         """The request that can be started now. Comm messages pass a running cell, but not each other."""
@@ -60,6 +63,7 @@ class Shell:
 
     def done(self, request: Request) -> None:
         """It was answered."""
+        self.used = time.monotonic()
         if request is self.active:
             self.active = None
         else:
@@ -230,12 +234,22 @@ class ShellsKernel(Kernel):
             self.session.send(socket, kind, content, parent, ident)
 
     async def _create(self) -> dict[str, Any]:
-        if len(self._shells) >= self._most_subshells:
+        if len(self._shells) >= self._most_subshells and not self._make_room():
             return _error("TooManySubshells", f"This kernel has {self._most_subshells} subshells and may have no more.")
         name = str(uuid.uuid4())
         self._shells[name] = Shell()
         self.subshells_changed(list(self._shells))
         return {"status": "ok", "subshell_id": name}
+
+    def _make_room(self) -> bool:
+        """Close the subshell that was not used for longest: a page that is loaded anew leaves its own behind."""
+        free = [(shell.used, name) for name, shell in self._shells.items()
+                if shell.active is None and shell.comm is None and not shell.waiting]  # fmt: skip
+        used, name = min(free, default=(time.monotonic(), ""))
+        if time.monotonic() - used < UNUSED_S:
+            return False
+        self._shells.pop(name).closed = True
+        return True
 
     async def _delete(self, name: object) -> dict[str, Any]:
         shell = self._shells.pop(name, None) if isinstance(name, str) else None

@@ -315,10 +315,14 @@ class Session:
         command = str(message.get("command"))
         if not is_known(command):
             return refusal(f"The debugger knows no request {command!r}.")
+        if command == "terminate":
+            return refusal("A debugger does not end the session; the kernel's restart does.")
         # As debugpy's adapter does, which stands between pydevd and clients elsewhere.
         arguments = message.get("arguments") or {}
         if command in ("pause", "continue"):
             message = {**message, "arguments": {**arguments, "threadId": "*"}}
+        elif command == "disconnect":  # pydevd would end this process, and the variables with it
+            message = {**message, "arguments": {**arguments, "terminateDebuggee": False}}
         elif command == "initialize":
             message = {**message, "arguments": {"adapterID": "", **arguments}}
         answer = await self._post(message)

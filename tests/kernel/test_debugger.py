@@ -109,6 +109,18 @@ def test_is_offered_and_works_at_each_level(kernel: Running) -> None:
     assert kernel.good("1").ok
 
 
+def test_the_end_of_debugging_is_not_the_end_of_the_session(start: Start) -> None:
+    kernel = start()
+    kernel.good("x = 5")
+    dap = Dap(kernel)
+    dap.begin()
+    refused = dap.ask("terminate")
+    assert not refused["success"] and "restart" in refused["message"]
+    assert dap.ask("disconnect", restart=False, terminateDebuggee=True)["success"]
+    assert kernel.good("x").of("execute_result")[0]["data"]["text/plain"] == "5"
+    dap.begin()
+
+
 def test_every_request_is_busy_answered_and_idle(start: Start) -> None:
     dap = Dap(start())
     request = dap.send("debugInfo")

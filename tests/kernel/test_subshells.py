@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from sandbox_kernel.kernel.shells import UNUSED_S, Request, ShellsKernel
 
 from .conftest import Running, Start
 
@@ -205,3 +208,25 @@ def test_a_cell_keeps_its_header_through_thousands_of_widget_messages(talk: Talk
     for _ in range(1200):
         talk.send("comm_msg", {"comm_id": "c", "data": {}}, shell)
     assert "whole" in talk.text(cell)
+
+
+def test_a_subshell_that_nobody_uses_makes_room_for_another_one() -> None:
+    """Pages that are loaded anew leave theirs behind."""
+    kernel = ShellsKernel()
+    told: list[list[str]] = []
+    kernel.subshells_changed = told.append  # type: ignore[method-assign]
+    kernel._most_subshells = 3
+
+    def create() -> dict[str, Any]:
+        return asyncio.run(kernel._create())
+
+    first, second, third = (create()["subshell_id"] for _ in range(3))
+    assert create()["ename"] == "TooManySubshells", "they were used a moment ago"
+    shells = kernel._shells
+    shells[first].used -= 3 * UNUSED_S
+    shells[second].used -= 2 * UNUSED_S
+    shells[first].active = Request([], {"header": {"msg_type": "execute_request"}})
+    closed = shells[second]
+    fourth = create()["subshell_id"]
+    assert list(shells) == told[-1] == [first, third, fourth] and closed.closed, "the one that runs a cell stays"
+    assert create()["status"] == "error"
