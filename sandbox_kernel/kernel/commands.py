@@ -132,6 +132,7 @@ class Commands:
     async def _checkpoint(self, words: Sequence[str]) -> str:
         checkpoints = self._session.checkpoints
         if not words:
+            await checkpoints.settle()
             rows = [(name, row) for row in checkpoints.listed() for name in row["names"]]
             lines = [f"{name}: after cell [{row['cell']}], {age_text(row['age_s'])} ago" for name, row in rows]
             return "\n".join(lines or ["There is no checkpoint with a name."]) + "\n"

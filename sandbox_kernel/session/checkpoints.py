@@ -212,7 +212,11 @@ class Checkpoints:
             copy.names.append(name)
 
     async def settle(self) -> None:
-        """Wait for a copy that is being made."""
+        """Wait for a copy that is being made, or is owed to a name: no cell may change what that stands for."""
+        if self._owed and (self._task is None or self._task.done()):
+            await asyncio.sleep(0)  # `changed` comes first
+            self._cancel_timer()
+            self._idle()
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=_SETTLE_S)
 

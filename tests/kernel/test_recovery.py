@@ -171,8 +171,12 @@ def test_checkpoints_have_names(kernel: Running) -> None:
     assert "as they were at the checkpoint 'start'" in kernel.good("%sandbox rollback start").stdout
     kernel.good("assert x == 1; x = 3")
     kernel.run(f"x = 4\n{DEATHS['os._exit']}")
-    kernel.good("%sandbox rollback start")  # it is there again after each use
+    assert "'start'" in kernel.good("%sandbox rollback start").stdout  # it is there again after each use
     kernel.good("assert x == 1")
+    kernel.good("%sandbox checkpoint start")
+    kernel.run(DEATHS["os._exit"])  # it is what is woken, and is left again before anything can change
+    assert "as they were at the checkpoint 'start'" in kernel.good("%sandbox rollback start").stdout
+    kernel.good("assert x == 1; x = 5")
     listed = kernel.good("%sandbox checkpoint").stdout
     assert listed.startswith("start: after cell [") and listed.endswith(" ago\n")
     assert "no checkpoint named 'much'; there are 'start'" in kernel.good("%sandbox rollback much").stdout
