@@ -6,10 +6,11 @@ import csv
 from pathlib import Path
 
 import nbformat
+import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from . import report
-from .conftest import Client
+from .conftest import Client, kernel_command
 
 SOLUTION = "def double(x):\n    ### BEGIN SOLUTION\n    return 2 * x\n    ### END SOLUTION"
 TESTS = "assert double(2) == 4\n### BEGIN HIDDEN TESTS\nassert double('ab') == 'abab'\n### END HIDDEN TESTS"
@@ -45,6 +46,7 @@ def _hand_in(course: Path, student: str, answer: str) -> None:
     nbformat.write(notebook, folder / "problem.ipynb")
 
 
+@pytest.mark.timeout(300, func_only=True)
 def test_autograde(servers: Client) -> None:
     course = servers.folder
     notebook = new_notebook(
@@ -75,3 +77,11 @@ def test_autograde(servers: Client) -> None:
     assert "ERROR" not in feedback
     page = (course / "feedback" / "bob" / "sheet" / "problem.html").read_text()
     assert "TypeError" in page
+
+    # The same course by tests that no submission shares an interpreter with.
+    tests = course.parent / "tests.py"
+    tests.write_text("def test_double(student):\n    assert student.double('ab') == 'abab'\n")
+    kernel_command("grade", str(course / "submitted"), "--tests", str(tests), "--output", str(course / "points"))
+    with (course / "points" / "summary.csv").open() as file:
+        scores = {row["submission"]: row["test_double"] for row in csv.DictReader(file)}
+    assert scores == {f"{who}/sheet/problem.ipynb": score for who, score in (("ada", "1"), ("bob", "0"), ("eve", "0"))}
