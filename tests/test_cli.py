@@ -11,7 +11,6 @@ import struct
 import subprocess
 import sys
 import sysconfig
-import time
 from pathlib import Path
 
 import nbformat
@@ -26,6 +25,8 @@ from sandbox_kernel.cli.results import OutputFolder, clean, page
 from sandbox_kernel.cli.show import Terminal, describe_image, overwritten, printable
 from sandbox_kernel.cli.stop import Stop
 from sandbox_kernel.cli.tables import read_table
+
+from .waiting import wait_for
 
 # Ordinary kernel: what the command does with a notebook does not depend on where its cells run.
 STOCK = ["--kernel", "python3"]
@@ -97,7 +98,7 @@ class TestInstall:
         manager = KernelManager(kernel_name="sandboxed-python")
         manager.kernel_spec_manager = KernelSpecManager(kernel_dirs=[str(kernels)])
         manager.start_kernel()
-        manager.provisioner.process.wait(timeout=20)  # type: ignore[union-attr]
+        manager.provisioner.process.wait(timeout=80)  # type: ignore[union-attr]
         manager.shutdown_kernel(now=True)
         manager.cleanup_resources()
         assert (tmp_path / "got").read_text() == str(policy)
@@ -167,7 +168,7 @@ class TestHelp:
 
     def test_script_is_installed(self) -> None:
         script = Path(sysconfig.get_path("scripts")) / "sandbox-kernel"
-        done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=80)
         assert done.stdout.startswith("sandbox-kernel ")
 
     def test_importing_the_command_needs_no_extra(self) -> None:
@@ -175,7 +176,7 @@ class TestHelp:
             "import sys, sandbox_kernel.cli\n"
             "print([m for m in ('nbclient', 'nbconvert', 'nbformat', 'rich') if m in sys.modules])"
         )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=80)
         assert done.stdout.strip() == "[]"
 
 
@@ -266,23 +267,20 @@ class TestRun:
         monkeypatch.setenv("JUPYTER_PATH", str(tmp_path))
         path = write(tmp_path / "n.ipynb", new_code_cell("1"))
         done = sandbox_kernel("run", path, "--kernel", "stillborn", "--output", tmp_path / "out")
-        stdout, stderr = done.communicate(timeout=40)
+        stdout, stderr = done.communicate(timeout=80)
         assert done.returncode == 1
         assert "did not start, so no cell was run" in " ".join(stdout.split())
         assert "Traceback" not in stderr
         assert list((tmp_path / "out").iterdir()) == []
 
     def test_interrupt_ends_the_kernel_and_the_command(self, tmp_path: Path) -> None:
-        code = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(50)"
+        code = "import os, pathlib, time; pathlib.Path('pid').write_text(str(os.getpid())); time.sleep(300)"
         path = write(tmp_path / "n.ipynb", new_code_cell(code), new_code_cell("2"))
         running = sandbox_kernel("run", path, path.with_name("m.ipynb"), *STOCK, "--output", tmp_path / "out")
         pid = tmp_path / "pid"
-        deadline = time.monotonic() + 30
-        while not (pid.exists() and pid.read_text()):
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: pid.exists() and pid.read_text(), 80)
         running.send_signal(signal.SIGINT)
-        _, stderr = running.communicate(timeout=30)
+        _, stderr = running.communicate(timeout=80)
         assert running.returncode == 130
         assert stderr.endswith("sandbox-kernel: interrupted\n")
         assert "nbclient" not in stderr
