@@ -16,7 +16,7 @@ def busy(start: Start) -> Running:
     kernel = start()
     kernel.good("x = 1\nclass Slow:\n    def __dir__(self):\n        import time\n        time.sleep(60)\ns = Slow()")
     kernel.client.execute("import time\nwhile True: time.sleep(0.05)")
-    while kernel.client.get_iopub_msg(timeout=10)["content"].get("code", "")[:6] != "import":
+    while kernel.client.get_iopub_msg(timeout=30)["content"].get("code", "")[:6] != "import":
         pass
     return kernel
 
@@ -34,7 +34,7 @@ def ask(kernel: Running, kind: str, **content: Any) -> tuple[dict[str, Any], flo
     took_s = time.monotonic() - began
     states = []
     while not states or states[-1] != "idle":
-        told = client.get_iopub_msg(timeout=10)
+        told = client.get_iopub_msg(timeout=30)
         if told["msg_type"] == "status" and told["parent_header"]["msg_id"] == message["header"]["msg_id"]:
             states.append(told["content"]["execution_state"])
     return reply["content"], took_s, states
@@ -50,7 +50,7 @@ def test_what_the_front_knows_is_answered_beside_a_running_cell(busy: Running) -
         assert reply["status"] == answer and states == ["busy", "idle"]
     assert reply == {"status": "complete"}
     # The last word about the kernel is that it is busy: the cell still runs.
-    assert busy.client.get_iopub_msg(timeout=5)["content"] == {"execution_state": "busy"}
+    assert busy.client.get_iopub_msg(timeout=30)["content"] == {"execution_state": "busy"}
     busy.manager.interrupt_kernel()
 
 

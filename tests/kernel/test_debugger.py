@@ -93,7 +93,7 @@ class Dap:
 
 
 def test_is_offered_and_works_at_each_level(kernel: Running) -> None:
-    info = kernel.client.kernel_info(reply=True, timeout=10)["content"]
+    info = kernel.client.kernel_info(reply=True, timeout=30)["content"]
     assert "debugger" in info["supported_features"]
     dap = Dap(kernel)
     dap.begin()
@@ -127,7 +127,7 @@ def test_every_request_is_busy_answered_and_idle(start: Start) -> None:
     assert dap.control(request)["success"]
     states = []
     while len(states) < 2:
-        message = dap.client.get_iopub_msg(timeout=10)
+        message = dap.client.get_iopub_msg(timeout=30)
         if message["parent_header"].get("msg_id") == request:
             states.append(message["content"]["execution_state"])
     assert states == ["busy", "idle"]
@@ -199,7 +199,7 @@ def test_time_at_a_breakpoint_counts_and_is_said(start: Start) -> None:
     kernel.client.execute("print('after')")
     said = ""
     while "after" not in said:
-        dap.seen.append(kernel.client.get_iopub_msg(timeout=10))
+        dap.seen.append(kernel.client.get_iopub_msg(timeout=30))
         said = "".join(m["content"]["text"] for m in dap.seen if m["msg_type"] == "stream")
     assert "time at a breakpoint counts" in said
     assert kernel.good("x").ok  # the variables are kept

@@ -50,7 +50,7 @@ def _beat(kernel: Running, seconds: float = 0.6) -> None:
     """Time for a copy; the kernel answers meanwhile."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        kernel.client.kernel_info(reply=True, timeout=5)
+        kernel.client.kernel_info(reply=True, timeout=30)
         time.sleep(0.05)
 
 

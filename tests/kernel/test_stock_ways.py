@@ -36,7 +36,7 @@ def control(kernel: Running, kind: str) -> dict[str, Any]:
     request = kernel.client.session.msg(kind, {})
     kernel.client.control_channel.send(request)
     while True:
-        reply = kernel.client.get_control_msg(timeout=10)
+        reply = kernel.client.get_control_msg(timeout=30)
         if reply["parent_header"]["msg_id"] == request["header"]["msg_id"]:
             return dict(reply["content"])
 
@@ -119,12 +119,12 @@ def test_text_that_is_none_ends_at_once(kernel: Running) -> None:
 
 def test_an_answer_that_comes_late_reaches_no_later_question(kernel: Running) -> None:
     name = begin(kernel, "input('first? ')", allow_stdin=True)
-    assert kernel.client.get_stdin_msg(timeout=10)["content"]["prompt"] == "first? "
+    assert kernel.client.get_stdin_msg(timeout=30)["content"]["prompt"] == "first? "
     kernel.manager.interrupt_kernel()
     assert reply_to(kernel, name)["ename"] == "KeyboardInterrupt"
     kernel.client.input("late")
     name = begin(kernel, "print(input('second? '))", allow_stdin=True)
-    assert kernel.client.get_stdin_msg(timeout=10)["content"]["prompt"] == "second? "
+    assert kernel.client.get_stdin_msg(timeout=30)["content"]["prompt"] == "second? "
     kernel.client.input("right")
     first_text(kernel, name, "right")
     assert reply_to(kernel, name)["status"] == "ok"
@@ -152,7 +152,7 @@ def test_cells_can_ask_for_the_messages_that_the_kernel_answers(start: Start) ->
     session = kernel.client.session
     request = session.msg("kernel_info_request", {})
     kernel.client.control_channel.send(request)
-    while kernel.client.get_control_msg(timeout=10)["parent_header"]["msg_id"] != request["header"]["msg_id"]:
+    while kernel.client.get_control_msg(timeout=30)["parent_header"]["msg_id"] != request["header"]["msg_id"]:
         pass
     kernel.good("k = get_ipython().kernel")
     asked = kernel.good("print(k.get_parent('control')['header']['msg_id'])").stdout

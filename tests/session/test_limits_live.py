@@ -209,7 +209,7 @@ def _control_round_trip(kernel: Running) -> float:
     began = time.monotonic()
     request = kernel.client.session.msg("kernel_info_request", {})
     kernel.client.control_channel.send(request)
-    while kernel.client.get_control_msg(timeout=10)["parent_header"]["msg_id"] != request["header"]["msg_id"]:
+    while kernel.client.get_control_msg(timeout=30)["parent_header"]["msg_id"] != request["header"]["msg_id"]:
         pass
     return time.monotonic() - began
 

@@ -91,7 +91,7 @@ class Front:
 
     def settled(self, processes: int, more: int = 0) -> bool:
         """Waits until only so many processes are left, or up to so many more."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + 30
         while not processes <= len(self.below()) <= processes + more or self.zombies():
             if time.monotonic() > end:
                 return False
