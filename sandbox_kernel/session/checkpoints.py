@@ -24,9 +24,9 @@ from .supervisor import Supervisor
 KEPT = 3  # besides those with names
 NAMED = 8
 IDLE_S = 0.1  # between the end of a cell and a copy
-LOOK_S = 0.05  # between two looks at what a running cell copies
+LOOK_S = 0.02  # between two looks at what a running cell copies
 PAGE_COPY_S = 3.5e-6
-_CELL_S = 0.25  # of the budget, which one cell may take however much there is
+_CELL_S = 0.06  # of the budget, which one cell may take however much there is
 _HASTY_S = 0.03  # between queued cells only a copy that is cheaper than that is made
 _SETTLE_S = 5.0
 _FORK_S, _FORK_S_PER_BYTE = 0.002, 0.02 / 2**30
@@ -67,7 +67,8 @@ class Checkpoints:
         self._expected_s = 0.0  # what the cells after a copy will have to copy
         self._before: Process | None = None  # the worker when its newest copy was made
         self._counted_s = 0.0  # of the copying since then, already taken from the budget
-        self._cell_s, self._cell_began = 0.0, 0.0  # of that, in the running cell; when it began
+        self._cell_s = 0.0  # of that, in the running cell
+        self._cell_began: float | None = None  # the worker's processor time then; the wall clock counts others, too
         self._woken_at: tuple[int, int] | None = None  # the copy's cell, and the number of the next cell then
         self._owed: list[str] = []  # names of the copy that was woken, for the next one
         self.reason = ""
@@ -225,7 +226,7 @@ class Checkpoints:
     def began(self) -> None:
         """A request that may change the variables begins."""
         self._cancel_timer()
-        self._cell_s, self._cell_began = 0.0, time.monotonic()
+        self._cell_s, self._cell_began = 0.0, None
         if self._watch is None and self.sleeping():
             self._watch = self._loop.call_later(LOOK_S, self._look)
 
@@ -376,21 +377,23 @@ class Checkpoints:
         self._watch = None
         if not self.sleeping():
             return
-        self._count()
-        lasted = time.monotonic() - self._cell_began
+        used_s = self._count()
+        self._cell_began = used_s if self._cell_began is None else self._cell_began
+        lasted = max(0.0, used_s - self._cell_began)
         if self._cell_s > _CELL_S + SHARE * lasted or self._budget.left < -_CELL_S:
             self._expected_s = max(self._expected_s, 2 * self._cell_s)
             self.drop("the cell rewrote so much memory that keeping copies would have slowed it down", named=False)
         else:
             self._watch = self._loop.call_later(LOOK_S, self._look)
 
-    def _count(self) -> None:
-        """Take from the budget what was copied since the last count."""
+    def _count(self) -> float:
+        """Take from the budget what was copied since the last count; the worker's processor time so far."""
         worker = read_process(self._pid)
         if worker is None or self._before is None:
-            return
+            return 0.0
         seconds = worker.copied_since(self._before) // PAGE * PAGE_COPY_S - self._counted_s
         if seconds > 0:
             self._counted_s += seconds
             self._cell_s += seconds
             self._budget.spend(seconds)
+        return worker.cpu_s
