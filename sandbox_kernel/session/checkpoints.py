@@ -124,8 +124,7 @@ class Checkpoints:
         found = self.sleeping()
         fits = [copy for copy in found if to in copy.names or copy.cell == to]
         if not fits and isinstance(to, str):
-            gone = self.names.get(to, None)
-            reason = "its process has ended" if gone == "" else gone or ""
+            reason = self.names.get(to, "") or "its process has ended" * (to in self.names)
             raise NoCheckpoint(to, [name for copy in found for name in copy.names], reason)
         if not fits:
             raise NoCheckpoint(to, (copy.cell for copy in found), self.reason)
@@ -250,7 +249,8 @@ class Checkpoints:
 
         Waits until the copy is adopted: a cell that ends the worker before that would take it along.
         """
-        if self._timer is not None and (min(self._costs) < _HASTY_S or not self.sleeping()):
+        cheap = min(self._costs) < _HASTY_S or not self.sleeping()
+        if self._owed or (self._timer is not None and cheap):  # names are of the state before that cell
             self._cancel_timer()
             self._idle()
         await self.settle()
@@ -266,6 +266,7 @@ class Checkpoints:
         self._owed = []
         if error.state == "restored":
             self._woken_at, self._owed = (error.data["cell"], -1), list(error.data["names"])
+            self._dirty = bool(self._owed)
         else:
             self.names = {name: why or "it was lost with the session" for name, why in self.names.items()}
 

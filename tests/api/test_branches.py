@@ -10,6 +10,7 @@ import pytest
 
 from sandbox_kernel import AsyncSandbox, Sandbox
 from sandbox_kernel.errors import CopyRefused, NoCheckpoint
+from sandbox_kernel.session import checkpoints
 from sandbox_kernel.session.checkpoints import NAMED
 
 from ..waiting import children, wait_for
@@ -175,6 +176,16 @@ def test_checkpoints_have_names(parent: Sandbox) -> None:
     assert parent["x"] == 4
     with pytest.raises(NoCheckpoint, match=r"no checkpoint named 'other'; there are .*'at-2'"):
         parent.rollback("other")
+
+
+def test_a_name_stays_with_its_state(parent: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "_HASTY_S", -1.0)  # copies are dear: none is made between queued cells
+    parent.run_code("x = 1")
+    parent.checkpoint("red")
+    parent.run_code("import os; os._exit(1)")
+    parent.run_code("x = 9")
+    parent.rollback("red")
+    assert parent["x"] == 1
 
 
 def test_there_are_not_too_many(parent: Sandbox) -> None:
