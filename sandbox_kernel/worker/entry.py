@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn, TextIO
 
 from ..channel.framing import encode
+from . import reserve
 from .kernel import SignalSafeLoop, WorkerKernel, make_kernel
 from .link import Link
 from .questions import Questions
@@ -87,6 +88,7 @@ def run(channel_fd: int, worker: int) -> NoReturn:
     kernel.questions = Questions(link, wakeup)
     server = Server(kernel, link, loop, wakeup, reattach=attach)
     Subshells(server, link)
+    reserve.take()
 
     link.send(encode(greeting(kernel.shell)))
     server.run()

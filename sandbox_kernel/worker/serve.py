@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ..channel.framing import encode
-from . import parents, startup
+from . import parents, reserve, startup
 from .checkpoint import CannotCopy, Copier
 from .debugging import Debugging
 from .guard_rails import guard
@@ -100,6 +100,8 @@ class Server:
                         self._loop.run_forever()
 
     def _loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        if isinstance(context.get("exception"), MemoryError):
+            reserve.release()
         loop.default_exception_handler(context)
         self._revive()
 
@@ -310,6 +312,12 @@ class Server:
             raise ValueError(f"unknown request {request.op!r}")
         if inspect.isawaitable(answer):
             answer = await answer
+        if request.op == "execute":
+            out_of_memory = isinstance(answer, dict) and answer.get("ename") == "MemoryError"
+            if out_of_memory:
+                reserve.release()
+            else:
+                reserve.take()
         return answer if isinstance(answer, dict) else {}
 
     def _set_parent(self, message: dict[str, Any]) -> None:
