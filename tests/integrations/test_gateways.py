@@ -29,7 +29,7 @@ def post(url: str, data: Any) -> Any:
         return json.loads(answer.read())
 
 
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="it wants pyzmq < 25, of which there are no wheels for 3.12")
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="it wants pyzmq < 25, which does not build for 3.12")
 def test_enterprise_gateway(
     enterprise: Client, kernelspecs: Path, notebook: Path, serve: Serve, tmp_path: Path
 ) -> None:
