@@ -621,12 +621,14 @@ for way in ("write", "rename", "link"):
 @pytest.mark.parametrize("level", LEVELS)
 def test_a_cell_in_the_home_folder_cannot_write_the_next_policy(start: Start, tmp_path: Path, level: str) -> None:  # noqa: F811
     home = tmp_path / "work0"
-    kernel: Running = start(level, env={"HOME": str(home), "XDG_CONFIG_HOME": ""})
+    own = '[files]\nworkspace = "read-write"\nhide = []\n'
+    kernel: Running = start(level, policy=own, env={"HOME": str(home), "XDG_CONFIG_HOME": ""})
     shown = kernel.good(PLANT).stdout
     assert "done" not in shown
     assert not (home / ".config" / "sandbox-kernel" / "policy.toml").exists()
     found = Policy.resolve({"HOME": str(home)}, etc=NO_FILE, workspace=tmp_path / "elsewhere")
     assert found.policy.isolation.level == "auto"
     if level == "full":  # the attempt is real: another folder is kept free, and this one is then made by the cell
-        free = start(level, env={"HOME": str(tmp_path / "work1"), "XDG_CONFIG_HOME": str(tmp_path / "config")})
+        elsewhere = {"HOME": str(tmp_path / "work1"), "XDG_CONFIG_HOME": str(tmp_path / "config")}
+        free = start(level, policy=own, env=elsewhere)
         assert "done" in free.good(PLANT).stdout

@@ -96,7 +96,9 @@ class Stage:
         """Start the sandbox, with one worker."""
         world = self.world
         tables = {
-            "isolation": {"level": self.level}, "files": {"read": [str(world.data)]},
+            "isolation": {"level": self.level},
+            # With a folder that cells may change, more must hold.
+            "files": {"read": [str(world.data)], "workspace": "read-write", "hide": []},
             "limits": {"processes": 60, "memory": "1GiB", "tmp": "16MiB", "home": "4MiB", "shm": "4MiB"},
         }  # fmt: skip
         environment = {"PATH": os.environ["PATH"], "LANG": "C.UTF-8"}

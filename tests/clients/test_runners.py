@@ -44,10 +44,10 @@ def test_nbclient_program(here: Client, notebook: Path) -> None:
 
 
 def test_nbclient_ends_at_the_first_error(tmp_path: Path) -> None:
-    path = small(tmp_path / "error.ipynb", "1 / 0", "open('came here', 'w')")
+    path = small(tmp_path / "error.ipynb", "1 / 0", "open('came here.txt', 'w')")
     with pytest.raises(CellExecutionError, match=r"ZeroDivisionError.*division by zero"):
         execute(path, timeout=60)
-    assert not (tmp_path / "came here").exists()
+    assert not (tmp_path / "came here.txt").exists()
 
 
 def test_nbclient_time_limit(tmp_path: Path) -> None:

@@ -72,7 +72,8 @@ class Front:
         self.early: list[dict[str, Any]] = []
 
     def start(self) -> Any:
-        policy = Policy.from_tables(self.options["policy"])
+        # With a folder that cells may change, more must hold.
+        policy = Policy.from_tables({"files": {"workspace": "read-write", "hide": []}, **self.options["policy"]})
         if self.options.get("before"):
             names = {"os": os, "WORKSPACE": self.options["workspace"], "UID": os.getuid()}
             exec(self.options["before"], names)

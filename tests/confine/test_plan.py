@@ -20,7 +20,8 @@ ENVIRONMENT = {"PATH": "/usr/bin", "LANG": "C.UTF-8", "HOME": "/nonexistent"}
 def _plans(
     workspace: Path, level: str = "full", hidden: tuple[str, ...] = (), **tables: dict[str, object]
 ) -> list[Plan]:
-    policy = Policy.from_tables({**tables, "isolation": {"level": level}})
+    whole: dict[str, dict[str, object]] = {"files": {"workspace": "read-write", "hide": []}}
+    policy = Policy.from_tables({**whole, **tables, "isolation": {"level": level}})
     return make_plans(policy, workspace, launcher_env=ENVIRONMENT, hidden=hidden)
 
 
@@ -189,3 +190,65 @@ def test_root_front_is_never_root_first(tmp_path: Path) -> None:
     assert next(b for b in plans[0].binds if b.path == str(tmp_path)).mapped == "must"
     os.chown(tmp_path, 1234, 1234)
     assert [(p.identity.strategy, p.identity.uid) for p in _plans(tmp_path)] == [("owner", 1234)]
+
+
+def _overlay(workspace: Path, level: str = "auto") -> list[Plan]:
+    return _plans(workspace, level, files={"workspace": "overlay"})
+
+
+def test_a_private_folder_comes_before_a_weaker_level(tmp_path: Path) -> None:
+    """An overlay may be refused; that costs the overlay, not the namespaces."""
+    kinds = list(dict.fromkeys((plan.level, plan.layered, bool(plan.mirror)) for plan in _overlay(tmp_path)))
+    assert kinds == [("full", True, False), ("full", False, True), ("seccomp+landlock", False, True)]
+
+
+def test_no_plan_of_an_overlay_writes_into_the_folder(tmp_path: Path) -> None:
+    for plan in _overlay(tmp_path):
+        writable = [bind for bind in plan.binds if bind.path == str(tmp_path) and bind.writable]
+        assert all(bind.layer for bind in writable) and bool(writable) is plan.layered
+        if not plan.layered:
+            assert not [g for g in plan.grants if g.access == "read-write" and inside(g.path, str(tmp_path))]
+            assert plan.cwd == plan.mirror and not inside(plan.mirror, str(tmp_path))
+
+
+def test_secrets_are_hidden_by_layer_mount_or_rule(tmp_path: Path) -> None:
+    for name in (".env", "sub/id_rsa", "data.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".link").symlink_to("data2.csv")
+    (tmp_path / "data2.csv").touch()
+    names = {str(tmp_path / name) for name in (".env", "sub/id_rsa", "data2.csv")}
+    for plan in _overlay(tmp_path):
+        hidden = set(plan.veiled if plan.layered else plan.hidden)
+        assert names <= hidden and str(tmp_path / "data.csv") not in hidden
+        if plan.layered:
+            assert str(tmp_path / ".link") in hidden and str(tmp_path / ".git") in hidden, "that may come later"
+        if plan.level != "full":
+            granted = {g.path for g in plan.grants if g.access == "read"}
+            assert str(tmp_path / "data.csv") in granted and not granted & {*names, str(tmp_path), f"{tmp_path}/sub"}
+
+
+def test_the_interpreter_in_a_hidden_folder_stays_visible(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packages = tmp_path / ".venv" / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (tmp_path / ".venv" / "secret").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(packages)])
+    for plan in _overlay(tmp_path):
+        assert str(tmp_path / ".venv") in plan.hidden and not any(".venv" in path for path in plan.veiled)
+        assert not any(inside(str(packages), path) for path in plan.veiled)
+        assert Grant("read-exec", str(packages)) in plan.grants
+
+
+def test_very_many_secrets_are_bounded_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox_kernel.confine.workspace.ENTRIES", 10)
+    for n in range(20):
+        (tmp_path / f".{n}").touch()
+    plan = _overlay(tmp_path)[0]
+    assert any("not all of them were looked at" in note for note in plan.notes)
+
+
+def test_no_folder(tmp_path: Path) -> None:
+    for plan in _plans(tmp_path, "auto", files={"workspace": "none"}):
+        assert plan.workspace == "" and not any(inside(bind.path, str(tmp_path)) for bind in plan.binds)
+        assert not any(inside(g.path, str(tmp_path)) for g in plan.grants)
+        assert plan.cwd.endswith("/notebook")

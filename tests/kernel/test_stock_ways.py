@@ -85,11 +85,11 @@ def test_commands_show_what_they_write_at_once(kernel: Running, cell: str) -> No
 
 def test_exit_ends_the_kernel_as_a_normal_end(start: Start) -> None:
     kernel = start()
-    kernel.good("import atexit\natexit.register(lambda: open('left', 'w').close());")
+    kernel.good("import atexit\natexit.register(lambda: open('left.txt', 'w').close());")
     reply = kernel.run("exit").reply
     assert reply["payload"] == [{"source": "ask_exit", "keepkernel": False}]
     assert kernel.manager.provisioner.process.wait(20) == 0
-    assert (kernel.folder / "left").exists()
+    assert (kernel.folder / "left.txt").exists()
 
 
 def test_classes_of_cells_pickle_and_processes_use_them(kernel: Running) -> None:
