@@ -20,8 +20,9 @@ from ..channel.framing import FROM_WORKER, PACKET_BYTES, Assembler, encode
 from ..errors import ProtocolError
 
 _PACKETS_PER_TURN = 64
-# Small writes that have come by the same turn are handled as one, up to this many bytes on the channel.
-_MERGED_BYTES = 65536
+# Small writes that have come by the same turn are handled as one, up to this many bytes on the channel: between two
+# looks whether more may be read.
+_MERGED_BYTES = 8192
 _PIPE_BYTES = 65536
 _RETRY_S = 0.005
 # What may still be read after the worker is dead. Its children can keep writing to the pipes for ever.
