@@ -115,7 +115,10 @@ class Branches:
         session, other = await self._started(), await branch._started()
         if other is session or other.seat.family is not session.seat.family:
             raise ValueError("only a branch of the same sandbox can be adopted")
-        async with self._lock, branch._lock:
+        # In an order of their own: two that adopt each other would else wait for ever.
+        first, second = sorted((self, branch), key=id)
+        async with first._lock, second._lock:
+            await self._started(), await branch._started()  # neither was closed meanwhile
             await session.adopt(other)
         if other.seat is not other.seat.family.founder:
             await branch.close()

@@ -70,7 +70,16 @@ class Plan:
     grades: dict[str, Grade] = field(default_factory=dict)
 
     def result(self, name: str) -> Path:
-        """The file with a grade."""
+        """The file with a grade.
+
+        Students choose the names: a folder ``hw.py.json`` beside ``hw.py``, one named as the table is, or a name that
+        leaves no room for a suffix must not keep anybody's grade from being written.
+        """
+        from .records import key_of
+
+        *folders, last = name.split("/")
+        if any(part.endswith((".json", ".csv", ".txt")) for part in folders) or len(os.fsencode(last)) > 200:
+            return self.output / "by-digest" / f"{key_of(name)}.json"
         return self.output / f"{name}.json"
 
 

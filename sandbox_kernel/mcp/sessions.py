@@ -61,6 +61,7 @@ class Sessions:
     def __init__(self, make: Callable[[], AsyncSandbox], *, most: int = 8, idle_s: float = 1800.0) -> None:
         self._make, self._most, self._idle_s = make, most, idle_s
         self._places: dict[str, Place] = {}
+        self._forking = 0  # that are not there yet
         self._own: dict[Caller, Place] = {}  # the one that a connection uses when it names none
         self._ended: OrderedDict[tuple[str, str], str] = OrderedDict()  # (owner, handle or connection): why
         self._closing: set[asyncio.Task[None]] = set()
@@ -123,7 +124,12 @@ class Sessions:
             SandboxError: it cannot be copied.
         """
         self.room()
-        branch = self._add(await place.sandbox.fork(), place.caller, place.root or place)
+        self._forking += 1
+        try:
+            sandbox = await place.sandbox.fork()
+        finally:
+            self._forking -= 1
+        branch = self._add(sandbox, place.caller, place.root or place)
         branch.timer = asyncio.get_running_loop().call_later(self._idle_s, self._expire, branch)
         return branch
 
@@ -138,7 +144,7 @@ class Sessions:
         Raises:
             PolicyRefusal: there may not.
         """
-        if len(self._places) >= self._most:
+        if len(self._places) + self._forking >= self._most:
             raise PolicyRefusal(
                 f"All {self._most} sessions of this server are in use, so no further one was started. Go on in one "
                 "that you have, or end one with end_session; one that nobody uses ends after "

@@ -233,3 +233,19 @@ def test_polars_is_refused_with_advice() -> None:
         with pytest.raises(CopyRefused, match="polars has started its threads"):
             box.fork()
         assert box.run_code("1").success
+
+
+def test_two_that_adopt_each_other_do_not_wait_for_ever() -> None:
+    async def main() -> None:
+        async with AsyncSandbox(POLICY) as box:
+            one, two = await box.fork(), await box.fork()
+            await one.run_code("x = 1")
+            await two.run_code("x = 2")
+            done = await asyncio.wait_for(
+                asyncio.gather(one.adopt(two), two.adopt(one), return_exceptions=True), timeout=60
+            )
+            assert [type(outcome) for outcome in done].count(type(None)) == 1, done
+            left, kept = (one, 2) if done[0] is None else (two, 1)
+            assert await left.get("x") == kept
+
+    asyncio.run(main())

@@ -112,6 +112,18 @@ def test_ctrl_c_leaves_no_process_and_keeps_what_is_done(tmp_path: Path) -> None
     assert verdicts() == {"ada/x.py": "passed"}
 
 
+def test_names_that_students_choose_keep_no_grade_from_being_written() -> None:
+    right = Path("in/ada/x.py").read_text()
+    for name in ("bob/hw.py", "bob/hw.py.json/y.py", f"bob/{'n' * 250}.py", "summary.csv/z.py", "log.txt/z.py"):
+        file = Path("in") / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(right)
+    assert grade("--again") == 0
+    rows = list(csv.DictReader(Path("grades/summary.csv").read_text().splitlines()))
+    assert len(rows) == 7 and {row["verdict"] for row in rows} <= {"passed", "failed"}
+    assert len(list(Path("grades/by-digest").iterdir())) == 4
+
+
 def test_no_text_is_a_formula() -> None:
     for text in ("=1+1", "+1", "-1", "@x", "\t=1", "\r=1"):
         assert _cell(text)[0] in "' "

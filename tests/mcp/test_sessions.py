@@ -107,6 +107,16 @@ def test_there_are_no_more_than_allowed() -> None:
     with_sessions(work, most=2)
 
 
+def test_forks_that_are_on_their_way_count() -> None:
+    async def work(sessions: Sessions, boxes: list[Any]) -> None:
+        async with sessions.use(ANN) as place:
+            done = await asyncio.gather(*(sessions.fork(place) for _ in range(8)), return_exceptions=True)
+        assert len(sessions) == 3
+        assert sum(isinstance(outcome, PolicyRefusal) for outcome in done) == 6
+
+    with_sessions(work, most=3)
+
+
 def test_one_that_nobody_uses_ends_and_its_client_is_told() -> None:
     async def work(sessions: Sessions, boxes: list[Any]) -> None:
         async with sessions.use(ANN) as place:
