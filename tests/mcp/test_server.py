@@ -196,9 +196,9 @@ def test_over_stdio_with_a_handshake(tmp_path: Path) -> None:
         async with over_stdio("legacy", "--workspace", str(tmp_path)) as assistant:
             await assistant.call("run_code", code="text = open('given.txt').read()")
             assert (await assistant.call("run_code", code="text")).shown == "'from the host'"
-            # In the preset the workspace stays as it is, whatever is written over its files.
-            await assistant.call("put_file", path="given.txt", content="changed")
-            await assistant.call("run_code", code="open('given.txt', 'w').write('changed')")
+            # The preset shows a workspace for reading.
+            assert (await assistant.call("put_file", path="given.txt", content="changed")).failed
+            assert (await assistant.call("run_code", code="open('given.txt', 'w')")).failed
         assert (tmp_path / "given.txt").read_text() == "from the host"
 
     run(work)
