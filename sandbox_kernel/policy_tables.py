@@ -115,9 +115,10 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             cells read it. "none" does not show it: cells start in an empty private folder.
         keep: names of the files that go from the private layer to the disk when a cell ends, with ``*`` for any text;
             only new files, never over one that the sandbox did not make.
-        hide: names of files and folders in the notebook's folder that cells do not see, with ``*`` for any text; three
-            folders deep, and below ``full`` not with "read-write". In a home folder, or in Jupyter's own, names that
-            start with a dot and Jupyter's files are hidden in any case.
+        hide: names of files and folders in the notebook's folder that cells do not see, with ``*`` for any text; below
+            ``full`` not with "read-write". Folders that cannot be searched for them (too many entries, too deep)
+            are hidden as a whole. Nothing is kept by such a name either. In a home folder, or in Jupyter's own, names
+            that start with a dot and Jupyter's files are hidden in any case.
         read: further files and folders, shown read-only at their own path; absolute paths.
     """
 

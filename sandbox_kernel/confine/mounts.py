@@ -244,7 +244,9 @@ def _overlay(plan: Plan, lower: int, path: str, size: int) -> int:
     Raises:
         OSError: also when a name is visible that should not be.
     """
-    linux.mount("layer", _LAYER, "tmpfs", _QUIET, f"size={size},nr_inodes={_inodes(size)},mode=0755")
+    names = [os.path.relpath(veiled, path) for veiled in plan.veiled if inside(veiled, path)]
+    inodes = _inodes(size) + sum(name.count("/") + 1 for name in names)
+    linux.mount("layer", _LAYER, "tmpfs", _QUIET, f"size={size},nr_inodes={inodes},mode=0755")
     for name in ("lower", "veil", "upper", "work"):
         os.mkdir(f"{_LAYER}/{name}")
     upper = os.open(f"{_LAYER}/upper", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -253,7 +255,6 @@ def _overlay(plan: Plan, lower: int, path: str, size: int) -> int:
         os.chown(f"{_LAYER}/{name}", plan.identity.uid, plan.identity.gid)
     linux.move_mount(lower, "", linux.AT_FDCWD, f"{_LAYER}/lower")
     os.close(lower)
-    names = [os.path.relpath(veiled, path) for veiled in plan.veiled if inside(veiled, path)]
     for name in names:
         _veil(name)
     target = path[1:]

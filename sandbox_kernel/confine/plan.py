@@ -10,7 +10,7 @@ from __future__ import annotations  # noqa: I001 - one name a line would make th
 import functools
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,7 +21,7 @@ from .paths import (  # fmt: skip
     DEVICES, ETC, HOMES, LOCAL_READ, PROC_SELF_READ, SECRET_NAMES, SYSTEM, USER, Python, above, etc_files, existing,
     home_of, import_trap, inside, interpreter, links_along, reachable, visible_workspace,
 )
-from .workspace import PLACES, Patterns, grant_around as grant_around, secrets_below, veiled_paths
+from .workspace import PLACES, Hidden, Patterns, grant_around as grant_around, secrets_below, veiled_paths
 
 if TYPE_CHECKING:  # the process that is confined may have no msgspec
     from ..policy import Policy
@@ -158,8 +158,10 @@ def make_plans(
     asked = asked if policy.files.workspace != "none" else ""
     real = asked and os.path.realpath(asked, strict=True)
     python, layered = python or Python.this(), bool(real) and policy.files.workspace == "overlay"
+    # Plans differ in how they hide, not in what: the search is made once.
+    search = functools.cache(functools.partial(secrets_below, patterns=Patterns(policy.files.hide)))
     return [
-        _assemble(name, who, policy, asked, launcher_env, hidden, python, mirrored)
+        _assemble(name, who, policy, asked, launcher_env, hidden, python, mirrored, search)
         for name in names
         for who in _identities("namespaces" in LAYERS[name], real, python)
         # An overlay may be refused: by an old kernel, or because the folder is on too many of them already.
@@ -208,7 +210,7 @@ def _owner(path: str) -> tuple[int, int]:
 
 def _assemble(
     level: str, who: Identity, policy: Policy, asked: str, launcher_env: Mapping[str, str], hidden: Iterable[str],
-    python: Python, mirrored: bool,
+    python: Python, mirrored: bool, search: Callable[..., Hidden],
 ) -> Plan:  # fmt: skip
     layers, notes = LAYERS[level], []  # type: Layers, list[str]
     namespaces = "namespaces" in layers
@@ -244,15 +246,20 @@ def _assemble(
             "that start with a dot, and Jupyter's own files, are hidden" + (
                 "." if layered or not writable else "; new ones can be made.")
         )
-    patterns, secret_links = Patterns(policy.files.hide), set()  # type: Patterns, set[str]
+    secret = Hidden()
     if workspace and (namespaces or not writable):
-        secret, secret_links, told = secrets_below(workspace, patterns, (*code, *data))
-        hide |= secret
-        notes += told
+        secret = search(workspace, skip=(*code, *data))
+        hide |= secret.paths
+        notes += filter(None, [secret.note(workspace)])
+    if secret.too_many:
+        hide.add(workspace)  # a folder of files.read may hold it
+        code, data = [c for c in code if c != workspace], [d for d in data if d != workspace]
+        workspace, writable, layered, mirrored = "", False, False, False
     shown = [p for p in (workspace, *data) if p]
     hide = {h for h in hide if h not in code and any(inside(h, s) and h != s for s in shown)}
     protected = {c for c in code if workspace and c != workspace and inside(c, workspace)}
-    veiled = veiled_paths(workspace, hide, secret_links, patterns.later(), (*code, *data)) if layered else set()
+    later = Patterns(policy.files.hide).later()
+    veiled = veiled_paths(workspace, hide, secret.links, later, (*code, *data)) if layered else set()
 
     binds = {p: Bind(p) for p in etc} | {p: Bind(p, mapped=_mapped(p, who)) for p in data}
     if workspace:

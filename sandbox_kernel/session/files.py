@@ -21,12 +21,13 @@ from typing import Any
 
 from ..confine import linux
 from ..confine.plan import Plan, in_force
+from ..confine.workspace import Patterns
 from ..policy import Files
-from .mirror import Mirror, Names, Seen, descend
+from .mirror import Mirror, Names, Seen, descend, spare_name
 
 DEPTH = 8  # of folders
 ENTRIES = 20_000  # of the layer, files and folders, that are looked at
-KEPT_FILES = 1000  # of a session
+KEPT_FILES = 1000  # of a session, with the folders that are made for them
 KEPT_BYTES = 1 << 30  # of a session, and so of one file
 _CHUNK = 1 << 20
 _NAME_BYTES = 255
@@ -70,23 +71,26 @@ class FileGate:
         layer: descriptor of the upper folder; this object owns it. -1: there is none, and nothing is ever kept.
         workspace: the notebook's folder.
         keep: patterns of file names.
+        hide: patterns of names that cells do not see; nothing is kept by such a name or in such a folder.
         owner: user and group that new files get; None: those of this process.
         mirror: what the notebook's files appear by in the layer, when it is a folder of its own.
     """
 
     def __init__(
-        self, layer: int = -1, workspace: str = "", keep: Sequence[str] = (), *,
+        self, layer: int = -1, workspace: str = "", keep: Sequence[str] = (), *, hide: Sequence[str] = (),
         owner: tuple[int, int] | None = None, mirror: Mirror | None = None,
     ) -> None:  # fmt: skip
         self._mirror = mirror
         self._lock = threading.Lock()  # cells on several shells may end at once
         self._layer, self._keep, self._owner, self._top = layer, tuple(keep), owner, -1
+        self._hidden = Patterns(hide)
         if layer >= 0:
             self._top = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
         self._known: dict[Names, tuple[Seen, int]] = {}  # of the layer, as they were when they were last dealt with
         self._states: dict[Names, str] = {}  # why each was not kept; "" when it was
         self._ours: dict[Names, Seen] = {}  # on the disk, as they were written
-        self._bytes = 0
+        self._bytes = self._folders = 0
+        self._walked = False  # the last time to the end
 
     @classmethod
     def of(cls, plans: Sequence[Plan], files: Files, ready: Mapping[str, Any], folders: Sequence[int]) -> FileGate:
@@ -108,7 +112,7 @@ class FileGate:
         owner = (found.st_uid, found.st_gid) if root and found.st_uid else None
         cells = (details["uid"], details["gid"]) if root else None
         mirror = Mirror.of(os.dup(layer), plan, files.hide, cells) if plan.mirror else None
-        return cls(layer, plan.workspace, files.keep, owner=owner, mirror=mirror)
+        return cls(layer, plan.workspace, files.keep, hide=files.hide, owner=owner, mirror=mirror)
 
     def close(self) -> None:
         """Release the descriptors; idempotent."""
@@ -142,8 +146,9 @@ class FileGate:
             return self._collected() if self.layered else Report()
 
     def _collected(self) -> Report:
-        report = Report()
+        report, there = Report(), set()  # type: Report, set[Names]
         for names, found, folder in self._walk():
+            there.add(names)
             seen = Seen.of(found), found.st_ctime_ns  # (cells can set the other times)
             if self._known.get(names) == seen or (self._mirror is not None and self._mirror.made(names, found)):
                 continue
@@ -154,6 +159,9 @@ class FileGate:
                 report.inside.append((shown, why))
             else:
                 report.kept.append(shown)
+        if self._walked or len(self._known) > ENTRIES:  # else names that are gone would add up
+            self._known = {names: seen for names, seen in self._known.items() if names in there}
+            self._states = {names: why for names, why in self._states.items() if names in there}
         return report
 
     def held(self) -> list[Held]:
@@ -211,7 +219,7 @@ class FileGate:
 
     def _walk(self) -> Iterator[tuple[Names, os.stat_result, int]]:
         """Every entry that is no folder, with its folder's descriptor, which is open until the next step."""
-        left = ENTRIES
+        left, self._walked = ENTRIES, False
         waiting: list[Names] = [()]
         while waiting:
             at = waiting.pop()
@@ -234,6 +242,7 @@ class FileGate:
                                 waiting.append(names)
             finally:
                 os.close(folder)
+        self._walked = True
 
     def _refusal(self, names: Names, found: os.stat_result, *, asked: bool) -> str:
         """Why it stays inside; "" when it may be kept."""
@@ -243,9 +252,11 @@ class FileGate:
             return "no ordinary file"
         if any(not _plain(name) for name in names):
             return _NAME
+        if any(map(self._hidden, names)):
+            return "a name in its path is among files.hide"
         if not asked and not any(fnmatch.fnmatchcase(names[-1].lower(), pattern.lower()) for pattern in self._keep):
             return "not among files.keep"
-        if found.st_size > KEPT_BYTES - self._bytes or len(self._ours) >= KEPT_FILES:
+        if found.st_size > KEPT_BYTES - self._bytes or len(self._ours) + self._folders >= KEPT_FILES:
             return "too much was kept already"
         return ""
 
@@ -264,28 +275,57 @@ class FileGate:
                 raise OSError(errno.ESTALE, "replaced")
             if self._mirror is not None and found.st_uid != os.fstat(self._layer).st_uid:
                 raise OSError(errno.EPERM, "somebody else's file")  # a hard link, where no Landlock forbids that
-            place = self._folder_on_disk(names[:-1])
+            made: list[Names] = []
             try:
-                self._write(names, source, place)
+                place = self._folder_on_disk(names[:-1], made)
+                try:
+                    self._write(names, source, place)
+                finally:
+                    os.close(place)
+            except OSError:
+                self._remove(made)
+                raise
             finally:
-                os.close(place)
+                self._folders += len(made)
         finally:
             os.close(source)
 
-    def _folder_on_disk(self, names: Names) -> int:
-        """The folder below the workspace, made where it is missing. Follows no link."""
+    def _folder_on_disk(self, names: Names, made: list[Names]) -> int:
+        """The folder below the workspace, made where it is missing and then added to `made`. Follows no link."""
         place = os.open(".", _FOLDER, dir_fd=self._top)
-        for name in names:
+        for depth, name in enumerate(names, 1):
             try:
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(name, 0o755, dir_fd=place)
-                    if self._owner is not None:
-                        os.chown(name, *self._owner, dir_fd=place, follow_symlinks=False)
+                self._make_folder(names[:depth], place, made)
                 inner = os.open(name, _FOLDER, dir_fd=place)
             finally:
                 os.close(place)
             place = inner
         return place
+
+    def _make_folder(self, names: Names, place: int, made: list[Names]) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.stat(names[-1], dir_fd=place, follow_symlinks=False)
+            return
+        if len(self._ours) + self._folders + len(made) + 1 >= KEPT_FILES:
+            raise OSError(errno.EFBIG, "too many folders")
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(names[-1], 0o755, dir_fd=place)
+            made.append(names)
+            if self._owner is not None:
+                os.chown(names[-1], *self._owner, dir_fd=place, follow_symlinks=False)
+
+    def _remove(self, made: list[Names]) -> None:
+        """Remove folders that were made for a file that could not be written; those that stay remain in `made`."""
+        while made:
+            try:
+                outer = descend(self._top, made[-1][:-1])
+                try:
+                    os.rmdir(made[-1][-1], dir_fd=outer)
+                finally:
+                    os.close(outer)
+            except OSError:
+                return  # somebody has put something in there
+            made.pop()
 
     def _write(self, names: Names, source: int, place: int) -> None:
         name, ours = names[-1], self._ours.get(names)
@@ -296,7 +336,7 @@ class FileGate:
         else:
             if ours is None or Seen.of(there) != ours:
                 raise FileExistsError(errno.EEXIST, "there is one already")
-        spare = f".{name[:100]}.{os.urandom(6).hex()}"  # hidden from those who list the folder meanwhile
+        spare = spare_name()  # hidden from those who list the folder meanwhile
         copy = os.open(spare, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=place)
         try:
             size, allowed = 0, KEPT_BYTES - self._bytes

@@ -171,7 +171,7 @@ class Mirror:
             too_large = found.st_size > min(COPY_BYTES, COPIES_BYTES - self._copied)
             if too_large or not stat.S_ISREG(found.st_mode) or not self._allowed(found):
                 return
-            spare = f".{names[-1][:100]}.{os.urandom(6).hex()}"
+            spare = spare_name()
             copy = os.open(spare, _NEW, 0o644, dir_fd=folder)
             try:
                 left = found.st_size
@@ -232,6 +232,11 @@ def descend(top: int, names: Names) -> int:
             os.close(folder)
         folder = inner
     return folder
+
+
+def spare_name() -> str:
+    """A name for a file that is not finished. Nothing of the final name: that may be as long as a name can be."""
+    return f".{os.urandom(12).hex()}"
 
 
 def _look(name: str, folder: int) -> os.stat_result:

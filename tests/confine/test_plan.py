@@ -239,12 +239,19 @@ def test_the_interpreter_in_a_hidden_folder_stays_visible(tmp_path: Path, monkey
         assert Grant("read-exec", str(packages)) in plan.grants
 
 
-def test_very_many_secrets_are_bounded_and_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_searched_is_not_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sandbox_kernel.confine.workspace.ENTRIES", 10)
     for n in range(20):
-        (tmp_path / f".{n}").touch()
-    plan = _overlay(tmp_path)[0]
-    assert any("not all of them were looked at" in note for note in plan.notes)
+        (tmp_path / f"{n}.csv").touch()
+    (tmp_path / ".env").touch()
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    for files in ({"workspace": "overlay"}, {"workspace": "read-only"}, {"read": [str(tmp_path)]}):
+        for plan in _plans(tmp_path, "auto", files=files):
+            assert any("it is not shown" in note for note in plan.notes)
+            assert plan.workspace == "" and not plan.layered and not inside(plan.cwd, str(tmp_path))
+            shown = {*(bind.path for bind in plan.binds), *(g.path for g in plan.grants if g.access != "list")}
+            shown -= {private.path for private in plan.tmpfs}
+            assert not [path for path in shown if inside(path, str(tmp_path)) or inside(str(tmp_path), path)]
 
 
 def test_no_folder(tmp_path: Path) -> None:

@@ -207,3 +207,27 @@ def test_no_folder_at_all(start: Start, level: str, tmp_path: Path) -> None:
     kernel.good("import os; assert os.listdir() == []; open('a.csv', 'w').write('x')")
     assert not kernel.run(f"print(open({str(kernel.folder / 'data.csv')!r}).read())").ok
     assert os.listdir(kernel.folder) == ["data.csv"]
+
+
+# What cells may try so that the next start cannot find all names to hide: folders with hidden names, and more folders
+# than are looked at, made for files whose names were too long to be written.
+FILLERS = {
+    "hidden names": "for n in range(600): os.mkdir(f'k{n}.pem'); open(f'k{n}.pem/x.csv', 'w').close()",
+    "long names": "name = '\u4e2d' * 83 + '.csv'\n"
+    "for n in range(6000): os.mkdir(f'z{n}'); open(f'z{n}/{name}', 'w').close()",
+}
+
+
+@pytest.mark.parametrize("filler", FILLERS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_cells_cannot_show_secrets_to_the_next_start(start: Start, tmp_path: Path, level: str, filler: str) -> None:
+    folder = tmp_path / "home"
+    for name in SECRETS:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(SECRET)
+    (folder / "data.csv").write_text("a")
+    start(level, policy=POLICY, folder=folder).good(f"import os\n{FILLERS[filler]}", timeout=100)
+    assert _look(start(level, policy=POLICY, folder=folder)) == "0 True\n"
+    made = [path for path in folder.rglob("*.csv") if path.name != "data.csv"]
+    assert len(made) == (500 if filler == "long names" else 0), "each with its folder"
+    assert len(os.listdir(folder)) < 600

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.policy_values import DATA_FILES
+from sandbox_kernel.policy_values import DATA_FILES, SECRET_FILES
 from sandbox_kernel.session import files
 from sandbox_kernel.session.files import FileGate
 
@@ -24,7 +24,8 @@ class Place:
         for path in (self.layer, self.work, self.outside):
             path.mkdir()
         (self.outside / "key.txt").write_text(SECRET)
-        self.gate = FileGate(os.open(self.layer, os.O_PATH | os.O_DIRECTORY), str(self.work), DATA_FILES)
+        layer = os.open(self.layer, os.O_PATH | os.O_DIRECTORY)
+        self.gate = FileGate(layer, str(self.work), DATA_FILES, hide=SECRET_FILES)
 
     def collect(self) -> tuple[set[str], dict[str, str]]:
         report = self.gate.collect()
@@ -140,6 +141,9 @@ HOSTILE: dict[str, Callable[[Place], object]] = {
     "whiteout": lambda p: _whiteout(p.layer / "a.csv"),
     "huge and sparse": lambda p: os.truncate(_touch(p.layer / "a.csv"), 1 << 40),
     "too deep": lambda p: _deep(p.layer, "/".join(["d"] * 40) + "/a.csv"),
+    "folder whose name is hidden": lambda p: _deep(p.layer, "K0.pem/a.csv"),
+    "folder in a folder whose name is hidden": lambda p: _deep(p.layer, "sub/credentials/more/a.csv"),
+    "file whose name is hidden": lambda p: (p.layer / "token.json").write_text("x"),
     "folder named as a file": lambda p: (p.layer / "a.csv").mkdir(),
 }
 
@@ -150,7 +154,7 @@ def _touch(path: Path) -> Path:
 
 
 def _deep(top: Path, name: str) -> None:
-    (top / name).parent.mkdir(parents=True)
+    (top / name).parent.mkdir(parents=True, exist_ok=True)
     (top / name).write_text("x")
 
 
@@ -272,3 +276,63 @@ def test_a_folder_that_cannot_be_written_is_told(place: Place, monkeypatch: pyte
     monkeypatch.setattr(os, "link", refuse)
     assert place.collect() == (set(), {"a.csv": "the folder cannot be written"})
     assert os.listdir(place.work) == []
+
+
+LONG = "\u4e2d" * 83  # of 249 bytes; with an ending as long as a name may be
+
+
+def test_a_hidden_name_is_not_kept_for_a_person_either(place: Place) -> None:
+    for name in ("k0.pem/a.csv", "sub/server.pem", "sub/a.sh"):
+        _deep(place.layer, name)
+    assert "files.hide" in place.gate.keep("k0.pem/a.csv") and "files.hide" in place.gate.keep("sub/server.pem")
+    assert place.gate.keep("sub/a.sh") == "" and place.tree().keys() == {"work/sub", "work/sub/a.sh", "outside/key.txt"}
+
+
+def test_names_as_long_as_they_may_be_are_kept(place: Place) -> None:
+    for name in (f"{LONG}.csv", f"{LONG}/{LONG}.csv"):
+        _deep(place.layer, name)
+    assert place.collect() == ({f"{LONG}.csv", f"{LONG}/{LONG}.csv"}, {})
+    (place.layer / f"{LONG}.csv").write_text("newer")
+    assert place.collect()[0] == {f"{LONG}.csv"} and (place.work / f"{LONG}.csv").read_text() == "newer"
+    assert sorted(os.listdir(place.work)) == sorted([LONG, f"{LONG}.csv"])
+
+
+def test_no_folder_is_left_of_a_file_that_could_not_be_written(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    (place.work / "theirs").mkdir()
+    for name in ("a/b/c.csv", "theirs/b/c.csv"):
+        _deep(place.layer, name)
+    monkeypatch.setattr(os, "link", refuse)
+    assert set(place.collect()[1].values()) == {"the disk is full"}
+    assert place.tree().keys() == {"work/theirs", "outside/key.txt"}
+
+
+def test_folders_count_as_files_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "KEPT_FILES", 10)
+    for n in range(20):
+        _deep(place.layer, f"{n}/a.csv")
+        _deep(place.layer, f"deep{n}/{'d/' * 6}a.csv")
+    inside = place.collect()[1]
+    assert len(list(place.work.rglob("*"))) <= 10 and "too much was kept already" in inside.values()
+    assert all(any(path.iterdir()) for path in place.work.rglob("*") if path.is_dir()), "none is empty"
+
+
+def test_names_that_are_gone_are_forgotten(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.layer / "stays.csv").touch()
+    for turn in range(3):
+        for n in range(20):
+            (place.layer / f"{turn}-{n}.py").touch()
+        assert place.collect()[0] == ({"stays.csv"} if turn == 0 else set()), "what is still there is remembered"
+        for n in range(20):
+            (place.layer / f"{turn}-{n}.py").unlink()
+    assert place.collect() == (set(), {}) and len(place.gate._known) == len(place.gate._states) == 1
+    monkeypatch.setattr(files, "ENTRIES", 30)  # no look is complete from here on
+    for turn in range(5):
+        for n in range(40):
+            (place.layer / f"{turn}-{n}.py").touch()
+        place.collect()
+        assert len(place.gate._known) <= 60 and len(place.gate._states) <= 60
+        for n in range(40):
+            (place.layer / f"{turn}-{n}.py").unlink()

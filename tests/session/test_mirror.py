@@ -125,6 +125,14 @@ def test_what_no_rule_covers_comes_as_a_copy(apart: Place) -> None:
     assert set(apart.collect()[1]) == {"later.csv"} and (apart.work / "later.csv").read_text() == "changed again"
 
 
+def test_names_as_long_as_they_may_be_come_as_copies(apart: Place) -> None:
+    name = "\u4e2d" * 83 + ".csv"
+    for text in ("later", "changed"):
+        (apart.work / name).write_text(text)
+        apart.mirror.refresh()
+        assert (apart.cell / name).read_text() == text
+
+
 def test_a_replaced_file_is_read_again(apart: Place) -> None:
     """Editors write a new file and give it the old name: the rule still means the old one."""
     (apart.work / "draft").write_text("new")
