@@ -213,7 +213,8 @@ class Audit(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     Attributes:
         file: where the front writes one line for each cell; an absolute path, in which ``{pid}`` and ``{time}`` stand
-            for the kernel's process and start. "" writes none. While the file cannot be written no cell is run.
+            for the kernel's process and start. "" writes none. While the file cannot be written no cell is run. For
+            Jupyter kernels (`sandbox-kernel run`, too): the Python API, `mcp` and `grade` write none.
     """
 
     file: File = ""

@@ -307,7 +307,7 @@ class TestRun:
         monkeypatch.setitem(sys.modules, "rich", None)
         monkeypatch.setitem(sys.modules, "rich.console", None)
         assert main(["run", "n.ipynb"]) == 1
-        assert "sandbox-kernel[lab]" in capsys.readouterr().err
+        assert "pip install '.[lab]'" in capsys.readouterr().err
 
 
 class TestResults:

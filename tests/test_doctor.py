@@ -222,6 +222,16 @@ def test_a_policy_with_an_error(machine: Machine) -> None:
     assert not found["ok"] and "Did you mean 'memory'?" in found["verdict"] and found["levels"]["seccomp"]["proven"]
 
 
+def test_an_audit_log_without_a_folder_is_missed(machine: Machine) -> None:
+    policy = machine.folder / "audited.toml"
+    policy.write_text(f'[isolation]\nlevel = "seccomp"\n[audit]\nfile = "{machine.folder}/logs/{{pid}}.jsonl"\n')
+    found = machine.ask("--level", "seccomp", policy=str(policy))
+    assert not found["ok"] and "audit log" in found["verdict"] and "install -d" in found["missing"][-1]["how"]
+    (machine.folder / "logs").mkdir()
+    (machine.folder / "logs").chmod(0o1733)
+    assert machine.ask("--level", "seccomp", policy=str(policy))["ok"]
+
+
 def test_an_open_output_gate_is_said_loudly(machine: Machine) -> None:
     loose = machine.folder / "loose.toml"
     loose.write_text('[outputs]\ngate = "off"\n')

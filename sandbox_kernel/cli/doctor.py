@@ -84,7 +84,9 @@ def run(args: argparse.Namespace) -> int:
         policy = resolved(args.preset, args.file)
     except PolicyError as error:
         refusal = error
-    report = _Report(policy, refusal, args.level, host.facts(), host.about(), show=not args.json, plans=args.plan)
+    log = policy.policy.audit.file
+    facts = [*host.facts(), *([host.audit_log(log)] if log else [])]
+    report = _Report(policy, refusal, args.level, facts, host.about(), show=not args.json, plans=args.plan)
     report.run()
     if args.json:
         sys.stdout.write(json.dumps(report.plain(), indent=2) + "\n")
@@ -108,7 +110,10 @@ class _Report:
     @property
     def ok(self) -> bool:
         """Whether cells would be run."""
-        return self._refusal is None and self._trials[self._asked].proven
+        return self._refusal is None and self._unaudited() is None and self._trials[self._asked].proven
+
+    def _unaudited(self) -> Fact | None:
+        return next((fact for fact in self._facts if fact.name == "audit log" and not fact.ok), None)
 
     def run(self) -> None:
         """Try the policy's own level first, then the others unless one was named."""
@@ -133,6 +138,9 @@ class _Report:
         """The answer in a sentence."""
         if self._refusal is not None:
             return f"No cell would be run: {self._refusal.explain()}"
+        unaudited = self._unaudited()
+        if unaudited is not None:
+            return f"No cell would be run: {unaudited.name}: {unaudited.saw}. {unaudited.how}"
         trial = self._trials[self._asked]
         if not trial.proven:
             return f"No cell would be run: {trial.problem}"

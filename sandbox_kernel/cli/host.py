@@ -120,6 +120,17 @@ def _control_groups() -> Fact:
     return Fact("control groups", tried, f"{saw}, and cannot be divided by this user; {WATCHED}", True)
 
 
+def audit_log(file: str) -> Fact:
+    """Whether a kernel of this user could write the log that the policy asks for (see `sandbox_kernel.audit`)."""
+    folder = Path(file).parent
+    how = f"Make the folder so that the users of kernels may write there: install -d -m 1733 {folder}"
+    if not folder.is_dir():
+        return Fact("audit log", f"look for the folder of {file}", f"{folder} is no folder", False, how)
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return Fact("audit log", f"ask for {folder}", "this user cannot write there", False, how)
+    return Fact("audit log", f"ask for {folder}", "this user can write there", True)
+
+
 def _attempt(act: Callable[[], None]) -> str:
     """Do it in a child; "" when it was allowed, else the errno's name."""
     pid = os.fork()

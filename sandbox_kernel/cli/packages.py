@@ -47,8 +47,10 @@ def extras(command: str) -> Iterator[None]:
         if missing not in NEEDED:
             raise
         extra = NEEDED[missing]
-        raise Stop(f"`{command}` needs the package {missing}, which is not installed. "
-                   f"Install the extra `{extra}`: pip install 'sandbox-kernel[{extra}]'") from error  # fmt: skip
+        raise Stop(
+            f"`{command}` needs the package {missing}, which is not installed. "
+            f"Install the extra `{extra}`: pip install '.[{extra}]' in the project's folder"
+        ) from error
 
 
 def on_cluster(address: str, work: str, jobs: Iterable[Job]) -> Generator[Told, None, None]:

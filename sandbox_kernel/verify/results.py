@@ -74,4 +74,4 @@ class VerificationUnavailable(Exception):
 
     def __init__(self) -> None:
         super().__init__("Proofs need the package z3-solver. Install the extra `verify`: "
-                         "pip install 'sandbox-kernel[verify]'")  # fmt: skip
+                         "pip install '.[verify]' in the project's folder")  # fmt: skip
