@@ -17,7 +17,9 @@ PROGRAMS = Path(__file__).with_suffix(".toml")
 TESTS = '''\
 from sandbox_kernel.grading import points
 
-SECRET = "sesame-3141"  # no submission may ever see it
+# No submission may ever see it. (Nor is it written here: where the package is installed from this folder, cells can read
+# the folder, and one of them looks through all files.)
+SECRET = "-".join(("sesame", "3141"))
 
 @points(2)
 def test_mean(student):
