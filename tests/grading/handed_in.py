@@ -17,8 +17,8 @@ PROGRAMS = Path(__file__).with_suffix(".toml")
 TESTS = '''\
 from sandbox_kernel.grading import points
 
-# No submission may ever see it. (Nor is it written here: where the package is installed from this folder, cells can read
-# the folder, and one of them looks through all files.)
+# No submission may ever see it. (Nor is it written here: where the package is installed from this folder, cells can
+# read the folder, and one of them looks through all files.)
 SECRET = "-".join(("sesame", "3141"))
 
 @points(2)
