@@ -77,6 +77,9 @@ class Suite:
             with suppress(ValueError):
                 sys.path.remove(folder)
         suite = cls(source, path)
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare):
+                raise UnusableTests(f"{path}, line {node.lineno}: this comparison has no assert, so it can never fail")
         for name, value in vars(module).items():
             suite._take(name, value)
         if not suite.cases:
