@@ -51,7 +51,7 @@ class TestSuite:
             ("def test_x(student):\n    yield", "never run"),
             ("class TestX:\n    def test_x(self): assert False", "is a class"),
             ("class T:\n    def __call__(self): pass\ntest_x = T()", "not a plain function"),
-            ("def test_x(student):\n    student.f(1) == 2", "line 2: this comparison has no assert"),
+            ("def test_x(student):\n    student.f(1) == 2", "this comparison has no assert"),
             ("@points(-1)\ndef test_x(): pass", "-1"),
             ("@timeout(0)\ndef test_x(): pass", "0"),
         ],
