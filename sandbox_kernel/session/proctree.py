@@ -208,12 +208,13 @@ class ProcessTree:
         """The members, but for the zygote and these, that were started before that time.
 
         Args:
-            before_s: seconds on the clock CLOCK_BOOTTIME.
+            before_s: seconds on the clock CLOCK_BOOTTIME. Start times are whole ticks, rounded down: what was started
+                in the tick of this time may be younger, and is none of them.
         """
         before = before_s * _TICKS
         return [
             pid for pid, process in self._members.items()
-            if pid != self._root and pid not in spared and process.started < before
+            if pid != self._root and pid not in spared and process.started + 1 <= before
         ]  # fmt: skip
 
     def without(self, pids: Collection[int]) -> int:

@@ -7,6 +7,7 @@ Runs on one asyncio loop and is not safe from other threads. It knows nothing of
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -178,13 +179,14 @@ class Session:
                 self._tell_loss(request_id, fields)
             where = {"shell": shell} if shell else {}
             try:
+                sent_s = time.clock_gettime(time.CLOCK_BOOTTIME)  # the worker may be forking before `send` returns
                 worker.send({"op": op, "id": request_id, **where, **fields}, buffers, fds)
             except FrameTooLarge as error:
                 raise RequestTooLarge(str(error)) from error
             if run is not None:
                 run.start_clock(self._loop, time_s)
             if cell:
-                self.watchdog.cell_began(request_id)
+                self.watchdog.cell_began(request_id, sent_s)
             return self._judged(run, await replied, cell=cell)
         except SandboxError as error:
             if main and error.state in ("lost", "restored"):

@@ -166,13 +166,17 @@ class Watchdog:
         others_s = self._others_cpu_s(tree)
         return replace(usage, cpu_s=max(0.0, usage.cpu_s - others_s)) if others_s else usage
 
-    def cell_began(self, cell: str = "") -> None:
-        """A cell was sent to the worker. Others may run already, on other shells."""
+    def cell_began(self, cell: str = "", sent_s: float | None = None) -> None:
+        """A cell was sent to the worker. Others may run already, on other shells.
+
+        Args:
+            sent_s: from when on processes may be the cell's own, in seconds of CLOCK_BOOTTIME; None: from now on.
+        """
         first = not self._cells
         self._told -= {cell}
         if first:
             self._cpu_before, self._cpu_used, self.peak = None, 0.0, 0
-            self._began, self._cleared = time.clock_gettime(time.CLOCK_BOOTTIME), False
+            self._began, self._cleared = time.clock_gettime(time.CLOCK_BOOTTIME) if sent_s is None else sent_s, False
         self._cells[cell] = 0.0
         if self._tree is None:
             return
