@@ -69,15 +69,7 @@ def test_kernel_gateway(servers: Client, notebook: Path, serve: Serve) -> None:
     started = json.loads(get(f"http://{base}", {"name": report.KERNEL}))
     assert started["name"] == report.KERNEL
     content = nbformat.read(notebook, as_version=4)
-    socket = websocket.create_connection(
-        f"ws://{base}/{started['id']}/channels", header=[f"Authorization: token {TOKEN}"], timeout=60
-    )
-    try:
-        for cell in content.cells:
-            if cell.cell_type == "code":
-                execute(socket, cell)
-    finally:
-        socket.close()
+    execute_all(f"{base}/{started['id']}/channels", content.cells)
     nbformat.write(content, notebook)
     report.check(notebook)
     get(f"http://{base}/{started['id']}", method="DELETE")
@@ -114,6 +106,17 @@ def test_variables_cross_the_websocket_of_a_server(here: Client, remote: Client,
         "python", "-c", FAR_AWAY, f"http://127.0.0.1:{port}", TOKEN, report.KERNEL, PYTHONPATH=project
     )  # fmt: skip
     assert "type function cannot pass the frame gate" in said
+
+
+def execute_all(channels: str, cells: list[Any]) -> None:
+    """Runs the code cells in the kernel whose websocket this is."""
+    socket = websocket.create_connection(f"ws://{channels}", header=[f"Authorization: token {TOKEN}"], timeout=60)
+    try:
+        for cell in cells:
+            if cell.cell_type == "code":
+                execute(socket, cell)
+    finally:
+        socket.close()
 
 
 def execute(socket: websocket.WebSocket, cell: nbformat.NotebookNode) -> None:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import json
-import secrets
 import shutil
 import sys
 import urllib.error
-import urllib.request
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
-import websocket
 
 from ..clients import report
 from ..clients.conftest import Client, Serve
-from ..clients.test_servers import execute
+from ..clients.test_servers import TOKEN, execute_all, get
 
-TOKEN = secrets.token_hex(16)
 PROXY = "enterprise_gateway.services.processproxies.processproxy.LocalProcessProxy"
-
-
-def post(url: str, data: Any) -> Any:
-    asked = urllib.request.Request(url, json.dumps(data).encode(), {"Authorization": f"token {TOKEN}"})
-    with urllib.request.urlopen(asked, timeout=60) as answer:
-        return json.loads(answer.read())
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="it wants pyzmq < 25, which does not build for 3.12")
@@ -44,26 +33,16 @@ def test_enterprise_gateway(
     )  # fmt: skip
     base = f"127.0.0.1:{port}/api/kernels"
     with pytest.raises(urllib.error.HTTPError) as refused:
-        post(f"http://{base}", {"name": report.KERNEL, "env": {"KERNEL_USERNAME": "root"}})
+        get(f"http://{base}", {"name": report.KERNEL, "env": {"KERNEL_USERNAME": "root"}})
     refused.value.close()
     env = {"KERNEL_USERNAME": "ada", "SANDBOX_KERNEL_POLICY": "open"}
-    started = post(f"http://{base}", {"name": report.KERNEL, "env": env})
+    started = json.loads(get(f"http://{base}", {"name": report.KERNEL, "env": env}))
     content = nbformat.read(notebook, as_version=4)
     content.cells.append(nbformat.v4.new_code_cell("%sandbox"))
-    socket = websocket.create_connection(
-        f"ws://{base}/{started['id']}/channels", header=[f"Authorization: token {TOKEN}"], timeout=60
-    )
-    try:
-        for cell in content.cells:
-            if cell.cell_type == "code":
-                execute(socket, cell)
-    finally:
-        socket.close()
+    execute_all(f"{base}/{started['id']}/channels", content.cells)
     status = json.dumps(content.cells.pop().outputs)
     assert "limits.cell_time = " in status
     assert "preset open" not in status  # a request does not choose the policy
     nbformat.write(content, notebook)
     report.check(notebook)
-    token = {"Authorization": f"token {TOKEN}"}
-    ended = urllib.request.Request(f"http://{base}/{started['id']}", headers=token, method="DELETE")
-    urllib.request.urlopen(ended, timeout=60).close()
+    get(f"http://{base}/{started['id']}", method="DELETE")
