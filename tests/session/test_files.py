@@ -13,10 +13,12 @@ from sandbox_kernel.policy_values import DATA_FILES, SECRET_FILES
 from sandbox_kernel.session import files
 from sandbox_kernel.session.files import FileGate
 
+from .folders import Folders
+
 SECRET = "secret of the host"
 
 
-class Place:
+class Place(Folders):
     """A layer, the notebook's folder, and a folder beside both that no cell may reach."""
 
     def __init__(self, folder: Path) -> None:
@@ -26,20 +28,6 @@ class Place:
         (self.outside / "key.txt").write_text(SECRET)
         layer = os.open(self.layer, os.O_PATH | os.O_DIRECTORY)
         self.gate = FileGate(layer, str(self.work), DATA_FILES, hide=SECRET_FILES)
-
-    def collect(self) -> tuple[set[str], dict[str, str]]:
-        report = self.gate.collect()
-        return set(report.kept), dict(report.inside)
-
-    def tree(self) -> dict[str, str]:
-        """Every path below all three folders but the layer, with what it is."""
-        found = {}
-        for top in (self.work, self.outside):
-            for path in sorted(top.rglob("*")):
-                name = str(path.relative_to(top.parent))
-                text = os.readlink(path) if path.is_symlink() else ""
-                found[name] = text or ("folder" if path.is_dir() else path.read_text())
-        return found
 
 
 @pytest.fixture

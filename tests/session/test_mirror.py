@@ -13,10 +13,12 @@ from sandbox_kernel.session import mirror as mirrors
 from sandbox_kernel.session.files import FileGate
 from sandbox_kernel.session.mirror import Mirror
 
+from .folders import Folders
+
 SECRET = "secret of the host"
 
 
-class Place:
+class Place(Folders):
     """The notebook's folder, the private one, and a folder beside both that no cell may reach."""
 
     def __init__(self, folder: Path, *, linked: bool = True) -> None:
@@ -35,19 +37,6 @@ class Place:
         self.mirror = Mirror(os.dup(top), str(self.work), SECRET_FILES, granted=granted)
         self.mirror.refresh()
         self.gate = FileGate(top, str(self.work), DATA_FILES, mirror=self.mirror)
-
-    def collect(self) -> tuple[set[str], dict[str, str]]:
-        report = self.gate.collect()
-        return set(report.kept), dict(report.inside)
-
-    def tree(self) -> dict[str, str]:
-        """Every path below the notebook's folder and the one outside, with what it is."""
-        found = {}
-        for top in (self.work, self.outside):
-            for path in sorted(top.rglob("*")):
-                text = os.readlink(path) if path.is_symlink() else ""
-                found[str(path.relative_to(top.parent))] = text or ("folder" if path.is_dir() else path.read_text())
-        return found
 
 
 @pytest.fixture
