@@ -70,6 +70,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     settings = item.stash.get(_settings, None)
     if settings is not None and not settings.func_only:
         item.config.pluginmanager.hook.pytest_timeout_set_timer(item=item, settings=settings)
+    # A kernel that the tests of a module share and that answers no more would fail the second run, too, and then all
+    # tests after it: what was set up for more than one test is set up anew.
+    for definitions in item._fixtureinfo.name2fixturedefs.values():  # type: ignore[attr-defined]
+        for definition in definitions:
+            if definition.scope != "function":
+                definition.finish(item._request)  # type: ignore[attr-defined]
     # What the first run left open is held by its traceback. It must not be the warning that fails a later test.
     sys.last_exc = sys.last_value = sys.last_traceback = None  # type: ignore[assignment]
     with warnings.catch_warnings():

@@ -41,9 +41,15 @@ def test_once(kept):
     assert not first("once")
     file.close()
 
-def test_fixtures_outlive_a_rerun(kept):
+def test_fixtures_are_new_after_a_rerun(kept):
     gc.collect()
-    assert kept == 1
+    assert kept == 2
+
+def test_that_leaves_what_is_shared_broken(kept):
+    assert not first("broken")
+
+def test_the_next_one_has_a_new_one(kept):
+    assert kept == 3
 
 def test_fixture(late): pass
 
@@ -79,7 +85,10 @@ def test_a_second_failure_fails_and_of_security_the_first(tmp_path: Path) -> Non
         if "::" in rest:
             found.setdefault(outcome, set()).add(rest.split()[0].rpartition("::")[2])
     assert found == {
-        "PASSED": {"test_once", "test_fixtures_outlive_a_rerun", "test_fixture", "test_once_too_slow"},
+        "PASSED": {
+            "test_once", "test_fixtures_are_new_after_a_rerun", "test_that_leaves_what_is_shared_broken",
+            "test_the_next_one_has_a_new_one", "test_fixture", "test_once_too_slow",
+        },
         "FAILED": {"test_always", "test_always_too_slow", "test_hostile", "test_it", "test_marked", "test_wall"},
-    }, done.stdout
-    assert "6 failed, 4 passed, 5 rerun" in done.stdout.splitlines()[-1]
+    }, done.stdout  # fmt: skip
+    assert "6 failed, 6 passed, 6 rerun" in done.stdout.splitlines()[-1]
