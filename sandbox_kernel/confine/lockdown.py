@@ -290,6 +290,7 @@ def _confine_in_namespaces(
         namespaces.drop_to(who.uid, who.gid)
     steps("forbid nesting")
     namespaces.forbid_nesting()
+    namespaces.bound_watches()
     steps("mask proc")
     mounts.finish()
     steps("limits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -16,6 +17,9 @@ _ALL_BUT_USER = (
     linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWNET | linux.CLONE_NEWIPC | linux.CLONE_NEWUTS
     | linux.CLONE_NEWCGROUP
 )  # fmt: skip
+# How many files and folders the sandbox may watch: what it takes is missing for the user's other programs (an editor,
+# the Jupyter server), whose own limit is 128 instances on most machines.
+_WATCHES = {"inotify_instances": 32, "inotify_watches": 8192}
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 
 
@@ -133,6 +137,13 @@ def forbid_nesting() -> None:
             _write(f"/proc/sys/user/max_{name}_namespaces", "0")
         except FileNotFoundError:  # this kernel has no such namespaces
             continue
+
+
+def bound_watches() -> None:
+    """Bound what inotify takes of the user's share (user namespaces count per owner as well)."""
+    for name, count in _WATCHES.items():
+        with contextlib.suppress(FileNotFoundError):  # a kernel without inotify
+            _write(f"/proc/sys/user/max_{name}", str(count))
 
 
 def give_up_rights() -> None:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import errno
 import os
 import re
+import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..confine.plan import Plan, in_force
+from ..errors import size_text
 
 if TYPE_CHECKING:
     from .denials import Denial
@@ -86,6 +88,7 @@ class PlanFacts:
         hidden: paths inside the workspace and data folders that are not visible.
         protected: paths inside the workspace that are read-only.
         mirror: the private folder in which the notebook's files appear as links; "" where there is none.
+        process_memory: bytes that one process may hold, 0 where that is not known.
     """
 
     level: str
@@ -99,6 +102,7 @@ class PlanFacts:
     hidden: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
     mirror: str = ""
+    process_memory: int = 0
 
     @classmethod
     def in_force(cls, plans: Sequence[Plan], level: str, details: Mapping[str, Any]) -> PlanFacts | None:
@@ -119,6 +123,7 @@ class PlanFacts:
             closed_top=any(g.access == "list" and g.path == plan.workspace for g in plan.grants),
             shown=tuple(dict.fromkeys(shown)), private=tuple(private), home=home,
             hidden=(*plan.hidden, *plan.veiled), protected=plan.protected, mirror=plan.mirror,
+            process_memory=dict(plan.rlimits).get(resource.RLIMIT_DATA, 0),
         )  # fmt: skip
 
 
@@ -149,6 +154,18 @@ def file_hint(ename: str, evalue: str, plan_facts: PlanFacts) -> str | None:
     return None
 
 
+# Python's own; numpy's, pyarrow's and duckdb's kinds of it.
+_NO_MEMORY = frozenset({"MemoryError", "_ArrayMemoryError", "ArrowMemoryError", "OutOfMemoryException"})
+
+
+def memory_hint(ename: str, facts: PlanFacts) -> str | None:
+    """A line about the limit behind a cell's last error, when that says that there was no memory."""
+    if ename not in _NO_MEMORY or not facts.process_memory:
+        return None
+    return (f"One process may hold {size_text(facts.process_memory)} of memory in this sandbox: seven eighths of "
+            "limits.memory in the policy.")  # fmt: skip
+
+
 def explanation(denials: Sequence[Denial], error: tuple[str, str] | None, facts: PlanFacts | None) -> str:
     """What the sandbox refused to the cell that just ended, in lines; "" when there is nothing to say.
 
@@ -157,7 +174,9 @@ def explanation(denials: Sequence[Denial], error: tuple[str, str] | None, facts:
         error: name and value of the error that ended the cell.
         facts: of the plan in force.
     """
-    hint = file_hint(*error, facts) if error is not None and facts is not None else None
+    hint = None
+    if error is not None and facts is not None:
+        hint = memory_hint(error[0], facts) or file_hint(*error, facts)
     return "".join(f"{text}\n" for text in (denial_line(list(denials)), hint) if text)
 
 

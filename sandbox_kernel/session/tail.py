@@ -89,12 +89,19 @@ class Tail:
         if not text:
             return
         last = self._held[-1] if self._held else None
+        piece = max(1, min(_PIECE_BYTES, most.text // _PIECES))
+        piece_lines = max(1, most.lines // _PIECES)
         if (
             last is None or last.message is not None or last.key != key
-            or last.amount.bytes + size > min(_PIECE_BYTES, most.text // _PIECES)
-            or last.amount.lines + lines > most.lines // _PIECES
+            or last.amount.bytes + size > piece or last.amount.lines + lines > piece_lines
         ):  # fmt: skip
-            self._append(Held(key, Amount(size, size, lines, 1), [text]))
+            # One large text is several pieces, too: as a whole it would be given up for the next character.
+            count = max(1, -(-size // piece), -(-lines // piece_lines))
+            step = -(-len(text) // count)
+            for at in range(0, len(text), step):
+                part = text[at : at + step]
+                part_size = sent_bytes(part)
+                self._append(Held(key, Amount(part_size, part_size, part.count("\n"), int(at == 0)), [part]))
             return
         last.texts.append(text)
         if len(last.texts) > _TEXTS:

@@ -349,6 +349,33 @@ def test_memory_limit(running: Front) -> None:
     assert running("plain", "x = bytearray(400 << 20)", {}) == "open"
 
 
+def test_what_counts_for_all_programs_of_the_user_is_bounded(running: Front) -> None:
+    """Queued signals, and at full the instances of inotify: used up in the sandbox they would be missing outside."""
+    queue = """
+import ctypes, signal
+libc = ctypes.CDLL(None)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGRTMIN])
+result = 0
+while result < 2000 and libc.sigqueue(os.getpid(), int(signal.SIGRTMIN), None) == 0:
+    result += 1
+timed = signal.sigtimedwait
+while timed([signal.SIGRTMIN], 0): pass"""
+    watch = """
+import ctypes
+libc = ctypes.CDLL(None)
+eyes = []
+while len(eyes) < 40 and (eye := libc.inotify_init1(0)) >= 0:
+    eyes.append(eye)
+result = len(eyes)
+for eye in eyes:
+    os.close(eye)"""
+    assert running.ask(queue) <= 1024
+    assert running("plain", queue, {}) == 2000
+    assert running.ask(watch) <= 32
+    assert running("plain", watch, {}) == 40
+    assert running.ask("import resource; result = list(resource.getrlimit(resource.RLIMIT_CORE))") in ([1, 1], [0, 0])
+
+
 def test_process_limit(running: Front) -> None:
     bomb = """
 pids = []

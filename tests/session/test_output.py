@@ -114,6 +114,18 @@ def test_head_and_tail_are_shown_with_the_amount_between(policy: dict[str, int],
     assert cell.output.cut and cell.recorded == whole
 
 
+@pytest.mark.parametrize("policy", [LINES[0], TEXT[0]])
+def test_one_huge_text_keeps_its_tail_when_the_end_of_its_line_follows(policy: dict[str, int]) -> None:
+    cell = Cell(**policy)
+    whole = "".join(f"{at:06}\n" for at in range(20_000))
+    cell.text(whole[:-1])
+    cell.text("\n")
+    cell.output.release()
+    shown = cell.screen.all()
+    assert shown.endswith(whole[-1200:]) and len(shown) <= 10_000
+    assert shown.count("\n") <= policy.get("lines", 1000)
+
+
 def test_one_long_line_is_cut_in_the_line_and_the_rest_is_shown() -> None:
     for piece in (1, 100, 10**6):
         cell = Cell()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,19 @@ import pytest
 from test_launch import LEVELS, UIDS, Front, _front
 
 from sandbox_kernel.confine.seccomp_table import TOLD
-from sandbox_kernel.session.denial_text import PlanFacts, denial_line, file_hint
+from sandbox_kernel.session.denial_text import PlanFacts, denial_line, file_hint, memory_hint
 from sandbox_kernel.session.denials import KINDS, Denial
 
 NET, LEVEL = "network.mode", "isolation.level"
+
+
+def test_a_memory_error_names_the_limit() -> None:
+    facts = replace(FULL, process_memory=7 << 29)
+    for name in ("MemoryError", "_ArrayMemoryError"):
+        assert memory_hint(name, facts) == (
+            "One process may hold 3.5 GiB of memory in this sandbox: seven eighths of limits.memory in the policy."
+        )
+    assert memory_hint("ValueError", facts) is None and memory_hint("MemoryError", FULL) is None
 
 
 def test_no_denial_no_line() -> None:
