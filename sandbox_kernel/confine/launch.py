@@ -191,12 +191,12 @@ class ZygoteLink:
         """End the zygote and all below it, and collect it; idempotent. Blocks, usually a few milliseconds.
 
         Args:
-            timeout_s: when it has not ended by then it is killed. It gets five times that where it has a folder to
+            timeout_s: when it has not ended by then it is killed. It gets thirty times that where it has a folder to
                 empty, in which cells may have left very much: nobody else may do that in its place, because what a
                 killed zygote leaves running could play tricks with the names.
         """
         if self.ready is not None and self.ready.get("details", {}).get("scratch"):
-            timeout_s *= 5
+            timeout_s *= 30
         with contextlib.suppress(OSError):
             self._control.shutdown(
                 socket.SHUT_RDWR

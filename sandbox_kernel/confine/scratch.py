@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import stat
 
 
 def remove(folder: str) -> None:
@@ -40,10 +39,10 @@ def _flatten(top: int, name: str, numbers: itertools.count[int]) -> list[str]:
     moved = []
     try:
         with os.scandir(inner) as entries:
-            found = [entry.name for entry in entries]
-        for entry in found:
+            found = [(entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
+        for entry, is_folder in found:
             with contextlib.suppress(OSError):
-                if not stat.S_ISDIR(os.stat(entry, dir_fd=inner, follow_symlinks=False).st_mode):
+                if not is_folder:
                     os.unlink(entry, dir_fd=inner)
                     continue
                 with contextlib.suppress(OSError):

@@ -13,10 +13,10 @@ from tests.confine.test_launch import UIDS, _front
 
 DEEP = "for _ in range({depth}):\n    os.mkdir('d')\n    os.chdir('d')\nopen('x', 'w').close()"
 LEAVINGS = {
-    "deeper than any recursion": DEEP.format(depth=3000),
+    "deeper than any recursion": DEEP.format(depth=1500),
     "folders that their owner may not list": "os.makedirs('a/b')\nopen('a/b/x', 'w').close()\nos.umask(0o777)\n"
     "os.mkdir('a/c')\nos.mkdir('c')\nos.umask(0o22)",
-    "very many names": "for n in range(3000): os.mkdir(f'n{n}')",
+    "very many names": "for n in range(1500): os.mkdir(f'n{n}')",
     "links to folders outside": "os.symlink(OUTSIDE, 'door')\nos.mkdir('a')\nos.symlink(OUTSIDE, 'a/door')",
 }
 
