@@ -109,10 +109,10 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     Attributes:
         workspace: "read-write" shows the notebook's folder as it is. "overlay" lets cells write as if it were theirs,
             but into a private layer as large as `limits.disk`, which ends with the kernel and from which `keep` takes
-            new files. What other programs change in the folder meanwhile may show late at ``full``: a name that a cell
-            looked for in vain, and a file that is replaced, stay as they were. Where there can be no such layer (below
-            ``full``) cells start in a private folder in which the notebook's files appear as links. "read-only" lets
-            cells read it. "none" does not show it: cells start in an empty private folder.
+            new files. What other programs change in the folder meanwhile is seen; only a file that they replace while
+            a cell holds it open keeps its old content under its name until it is closed. Where there can be no such
+            layer (below ``full``) cells start in a private folder in which the notebook's files appear as links.
+            "read-only" lets cells read it. "none" does not show it: cells start in an empty private folder.
         keep: names of the files that go from the private layer to the disk when a cell ends, with ``*`` for any text;
             only new files, never over one that the sandbox did not make.
         hide: names of files and folders in the notebook's folder that cells do not see, with ``*`` for any text; below

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
@@ -125,6 +126,18 @@ def files_text(kept: Sequence[str], inside: Sequence[tuple[str, str]]) -> str:
         reasons.setdefault(why, []).append(path)
     lines += [f"[Only inside the sandbox ({why}): {_some(paths)}]\n" for why, paths in reasons.items()]
     return "".join(lines)
+
+
+def unkept_text(error: OSError) -> str:
+    """Why a file in the private layer could not be written next to the notebook."""
+    return {
+        errno.EEXIST: "a file of that name exists and is not the sandbox's",
+        errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk is full", errno.EFBIG: "too much was kept already",
+        errno.EACCES: "the folder cannot be written", errno.EPERM: "the folder cannot be written",
+        errno.EROFS: "the folder cannot be written",
+        errno.ENOENT: "there is no such file",
+        errno.ELOOP: "there is a link in its path", errno.ENOTDIR: "there is no folder of that name",
+    }.get(error.errno or 0, error.strerror or "it could not be read")  # fmt: skip
 
 
 def held_text(files: Iterable[tuple[str, int, str]], more: int = 0) -> str:

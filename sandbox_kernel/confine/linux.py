@@ -20,7 +20,7 @@ _NUMBERS_BY_MACHINE = {
     "aarch64": {"renameat2": 276, "pivot_root": 41, "capget": 90, "capset": 91, "seccomp": 277},
 }
 _SHARED_NUMBERS = {
-    "open_tree": 428, "move_mount": 429, "close_range": 436, "mount_setattr": 442,
+    "open_tree": 428, "move_mount": 429, "fsconfig": 431, "fspick": 433, "close_range": 436, "mount_setattr": 442,
     "landlock_create_ruleset": 444, "landlock_add_rule": 445, "landlock_restrict_self": 446,
 }  # fmt: skip
 SYSCALLS: dict[str, int] = {**_NUMBERS_BY_MACHINE.get(MACHINE, {}), **_SHARED_NUMBERS}
@@ -86,6 +86,10 @@ MOVE_MOUNT_F_EMPTY_PATH = 0x00000004
 MOVE_MOUNT_T_SYMLINKS = 0x00000010
 MOVE_MOUNT_T_AUTOMOUNTS = 0x00000020
 MOVE_MOUNT_T_EMPTY_PATH = 0x00000040
+
+# fspick(2), fsconfig(2)
+FSPICK_CLOEXEC = 1
+FSCONFIG_CMD_RECONFIGURE = 7
 
 # prctl(2)
 PR_SET_PDEATHSIG = 1
@@ -251,6 +255,19 @@ def mount_setattr(
     attributes = struct.pack("=4Q", attr_set, attr_clr, propagation, userns_fd)
     about = (dirfd, path, hex(flags), hex(attr_set), hex(attr_clr))
     _call("mount_setattr", dirfd, _path(path), flags, attributes, len(attributes), about=about)
+
+
+def fspick(path: str | os.PathLike[str]) -> int:
+    """Descriptor by which the file system mounted at ``path`` can be reconfigured; the caller closes it. Linux 5.2+."""
+    return _call("fspick", AT_FDCWD, _path(path), FSPICK_CLOEXEC, about=(path,))
+
+
+def fs_reconfigure(context: int) -> None:
+    """Reconfigure what `fspick` returned, without any change: its names that nobody uses are looked up anew.
+
+    Any process may that has CAP_SYS_ADMIN over the user namespace in which it was mounted. Linux 5.2+.
+    """
+    _call("fsconfig", context, FSCONFIG_CMD_RECONFIGURE, None, None, 0, about=(context,))
 
 
 def sethostname(name: str) -> None:

@@ -184,7 +184,7 @@ def _build(
             landlock_abi=plan.landlock_abi if "landlock" in plan.layers else 0, root_group=probes.in_root_group(),
         )  # fmt: skip
         notes = [*failures, *plan.notes]
-        layers: dict[str, int] = {}
+        layers: dict[str, mounts.Layer] = {}
         if "namespaces" in plan.layers:
             lost, layers = _confine_in_namespaces(plan, host, steps, report)
             notes += lost
@@ -229,8 +229,10 @@ def _build(
                  "details": {**details, "timings_ms": steps.spent_ms}}  # fmt: skip
         # An ordinary user's front cannot open these by /proc, which is the zygote's own and so closed.
         folders = [os.open(t.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for t in plan.tmpfs]
-        folders += layers.values()
+        folders += [layer.upper for layer in layers.values()]
         ready["folders"] = [*(t.path for t in plan.tmpfs), *layers]
+        # The front alone gets what a layer can be reconfigured by: see `session.lookups`.
+        folders += [layer.context for layer in layers.values()]
         if listener >= 0:
             zygote.send({**ready, "listens": True}, (*folders, listener))
             os.close(listener)  # no worker may inherit it: who has it can let calls through
@@ -261,7 +263,7 @@ def _build(
 
 def _confine_in_namespaces(
     plan: Plan, host: dict[str, int], steps: _Steps, report: socket.socket
-) -> tuple[list[str], dict[str, int]]:
+) -> tuple[list[str], dict[str, mounts.Layer]]:
     """Everything of level full up to the loss of rights. Returns in pid 1 of the sandbox, as `mounts.build` does."""
     who = plan.identity
     maps: dict[tuple[int, int], int | OSError] = {}

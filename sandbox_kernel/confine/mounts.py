@@ -13,6 +13,7 @@ import os
 import re
 import stat
 from collections.abc import Callable
+from typing import NamedTuple
 
 from . import linux, namespaces
 from .paths import DEVICES, PROC_MASKED, inside
@@ -26,6 +27,13 @@ _LAYER = "dev/shm"  # in the new root: where the parts of a layer are put togeth
 _BASES = ("/tmp", "/run", "/mnt", "/var", "/dev")  # noqa: S108 - only the place where the new root is put together
 
 Step = Callable[[str], None]
+
+
+class Layer(NamedTuple):
+    """Descriptors of a private layer: its upper folder, and what it can be reconfigured by (see `linux.fspick`)."""
+
+    upper: int
+    context: int
 
 
 def open_id_maps(plan: Plan) -> dict[tuple[int, int], int | OSError]:
@@ -47,12 +55,12 @@ def open_id_maps(plan: Plan) -> dict[tuple[int, int], int | OSError]:
 
 def build(
     plan: Plan, host_mount_namespace: int, maps: dict[tuple[int, int], int | OSError], step: Step
-) -> tuple[list[str], dict[str, int]]:
+) -> tuple[list[str], dict[str, Layer]]:
     """Make the tree and change into it.
 
     Returns:
-        What could not be done as planned, in sentences; and descriptors of the private layers, by the path of the
-        folder that each lies over.
+        What could not be done as planned, in sentences; and the private layers, by the path of the folder that each
+        lies over.
 
     Args:
         plan: what to show.
@@ -180,9 +188,9 @@ def _open_binds(plan: Plan, maps: dict[tuple[int, int], int | OSError], losses: 
 
 def _furnish(
     plan: Plan, trees: dict[str, int], devices: list[tuple[str, int]], step: Step
-) -> dict[str, int]:
+) -> dict[str, Layer]:
     """Fill the new root, which is the current folder; returns the layers. Parents come before what lies in them."""
-    layers: dict[str, int] = {}
+    layers: dict[str, Layer] = {}
     step("make /dev")
     os.mkdir("dev")
     os.mkdir("dev/shm")
@@ -234,8 +242,8 @@ def _furnish(
     return layers
 
 
-def _overlay(plan: Plan, lower: int, path: str, size: int) -> int:
-    """Mount a private layer in memory over a folder of the host; returns the layer's descriptor.
+def _overlay(plan: Plan, lower: int, path: str, size: int) -> Layer:
+    """Mount a private layer in memory over a folder of the host.
 
     The folders that overlayfs works on have no path in the finished sandbox: it keeps mounts of its own. Between the
     two lies a veil of "whiteouts", which are how overlayfs notes that a name is gone: a cell that makes such a name
@@ -267,7 +275,7 @@ def _overlay(plan: Plan, lower: int, path: str, size: int) -> int:
             raise OSError(errno.EEXIST, "a name that is to be hidden is visible through the private layer")
     linux.umount(f"{_LAYER}/lower", linux.MNT_DETACH)
     linux.umount(_LAYER, linux.MNT_DETACH)
-    return upper
+    return Layer(upper, linux.fspick(target))
 
 
 def _veil(name: str) -> None:

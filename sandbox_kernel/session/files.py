@@ -23,6 +23,8 @@ from ..confine import linux
 from ..confine.plan import Plan, in_force
 from ..confine.workspace import Patterns
 from ..policy import Files
+from ..report import unkept_text
+from .lookups import Lookups
 from .mirror import Mirror, Names, Seen, descend, spare_name
 
 DEPTH = 8  # of folders
@@ -74,13 +76,15 @@ class FileGate:
         hide: patterns of names that cells do not see; nothing is kept by such a name or in such a folder.
         owner: user and group that new files get; None: those of this process.
         mirror: what the notebook's files appear by in the layer, when it is a folder of its own.
+        lookups: of the layer, when it is an overlay.
     """
 
     def __init__(
         self, layer: int = -1, workspace: str = "", keep: Sequence[str] = (), *, hide: Sequence[str] = (),
         owner: tuple[int, int] | None = None, mirror: Mirror | None = None,
+        lookups: Lookups | None = None,
     ) -> None:  # fmt: skip
-        self._mirror = mirror
+        self._mirror, self.lookups = mirror, lookups
         self._lock = threading.Lock()  # cells on several shells may end at once
         self._layer, self._keep, self._owner, self._top = layer, tuple(keep), owner, -1
         self._hidden = Patterns(hide)
@@ -93,7 +97,9 @@ class FileGate:
         self._walked = False  # the last time to the end
 
     @classmethod
-    def of(cls, plans: Sequence[Plan], files: Files, ready: Mapping[str, Any], folders: Sequence[int]) -> FileGate:
+    def of(
+        cls, plans: Sequence[Plan], files: Files, ready: Mapping[str, Any], folders: Sequence[int], context: int = -1
+    ) -> FileGate:
         """The gate of a front; as root it gives new files to whoever owns the folder.
 
         Args:
@@ -101,6 +107,7 @@ class FileGate:
             files: of the policy.
             ready: the zygote's greeting.
             folders: descriptors of the sandbox's folders that have no path here; their paths in there are in `ready`.
+            context: of the layer, when it is an overlay (see `Lookups`); the caller closes it.
         """
         details, places = ready.get("details", {}), dict(zip(ready.get("folders", ()), folders, strict=False))
         plan = in_force(plans, ready.get("level", ""), details)
@@ -112,7 +119,12 @@ class FileGate:
         owner = (found.st_uid, found.st_gid) if root and found.st_uid else None
         cells = (details["uid"], details["gid"]) if root else None
         mirror = Mirror.of(os.dup(layer), plan, files.hide, cells) if plan.mirror else None
-        return cls(layer, plan.workspace, files.keep, hide=files.hide, owner=owner, mirror=mirror)
+        lookups = Lookups.of(context, layer, plan.workspace, details) if context >= 0 else None
+        return cls(layer, plan.workspace, files.keep, hide=files.hide, owner=owner, mirror=mirror, lookups=lookups)
+
+    def beside(self) -> FileGate:
+        """For another session in the same sandbox: it keeps nothing, and sees what this one's cells see."""
+        return FileGate(lookups=self.lookups.copy() if self.lookups is not None else None)
 
     def close(self) -> None:
         """Release the descriptors; idempotent."""
@@ -120,8 +132,9 @@ class FileGate:
             for fd in (self._layer, self._top):
                 if fd >= 0:
                     os.close(fd)
-            if self._mirror is not None:
-                self._mirror.close()
+            for part in (self._mirror, self.lookups):
+                if part is not None:
+                    part.close()
             self._layer = self._top = -1
             self._mirror = None
 
@@ -129,6 +142,8 @@ class FileGate:
         """Let cells see what came into the notebook's folder, where that does not happen by itself."""
         if self._mirror is not None:
             await asyncio.to_thread(self._refresh)
+        elif self.lookups is not None:
+            await asyncio.to_thread(self.lookups.forget)
 
     def _refresh(self) -> None:
         with self._lock:
@@ -194,12 +209,12 @@ class FileGate:
             try:
                 folder = descend(self._layer, names[:-1])
             except OSError as error:
-                return _reason(error)
+                return unkept_text(error)
             try:
                 found = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
                 why = self._take(names, found, folder, asked=True)
             except OSError as error:
-                return _reason(error)
+                return unkept_text(error)
             finally:
                 os.close(folder)
             self._states[names] = why
@@ -212,7 +227,7 @@ class FileGate:
             try:
                 self._copy(names, folder)
             except OSError as error:
-                why = _reason(error)
+                why = unkept_text(error)
         return why
 
     # ------------------------------------------------------------ the layer
@@ -221,8 +236,7 @@ class FileGate:
         """Every entry that is no folder, with its folder's descriptor, which is open until the next step."""
         left, self._walked = ENTRIES, False
         waiting: list[Names] = [()]
-        while waiting:
-            at = waiting.pop()
+        for at in waiting:  # which grows meanwhile
             try:
                 folder = descend(self._layer, at)
             except OSError:
@@ -243,6 +257,8 @@ class FileGate:
             finally:
                 os.close(folder)
         self._walked = True
+        if self.lookups is not None:
+            self.lookups.folders = waiting[1:]
 
     def _refusal(self, names: Names, found: os.stat_result, *, asked: bool) -> str:
         """Why it stays inside; "" when it may be kept."""
@@ -380,14 +396,3 @@ def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]
-
-
-def _reason(error: OSError) -> str:
-    return {
-        errno.EEXIST: "a file of that name exists and is not the sandbox's",
-        errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk is full", errno.EFBIG: "too much was kept already",
-        errno.EACCES: "the folder cannot be written", errno.EPERM: "the folder cannot be written",
-        errno.EROFS: "the folder cannot be written",
-        errno.ENOENT: "there is no such file",
-        errno.ELOOP: "there is a link in its path", errno.ENOTDIR: "there is no folder of that name",
-    }.get(error.errno or 0, error.strerror or "it could not be read")  # fmt: skip

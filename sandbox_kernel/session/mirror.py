@@ -24,7 +24,7 @@ _SHARE = 4  # a folder that would take more than this part of what is left of th
 COPY_BYTES = 64 << 20  # one file that is copied
 COPIES_BYTES = 256 << 20  # all of them
 _CHUNK = 1 << 20
-_SETTLED_NS = 100_000_000  # what changed a moment ago may change again without that its time tells
+SETTLED_NS = 100_000_000  # what changed a moment ago may change again without that its time tells
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -100,6 +100,7 @@ class Mirror:
         for names, (_, original) in list(self._made.items()):
             if original is not None:
                 self._make(names)
+                self._remove_copy(names)
         waiting: list[Names] = [()]
         while waiting and len(self._made) < ENTRIES:
             at = waiting.pop(0)
@@ -111,7 +112,7 @@ class Mirror:
             known, folders = self._listed.get(at, (0, []))
             if known != changed:
                 folders = self._list(at, path)
-                settled = time.time_ns() - changed > _SETTLED_NS
+                settled = time.time_ns() - changed > SETTLED_NS
                 self._listed[at] = changed if settled else 0, folders
             waiting += folders
 
@@ -163,6 +164,14 @@ class Mirror:
                     self._copy(names, path, folder, new=True)
             elif not linked and known[1] != Seen.of(found) and self.made(names, _look(names[-1], folder)):
                 self._copy(names, path, folder, new=False)
+
+    def _remove_copy(self, names: Names) -> None:
+        """Remove a copy whose original is gone, unless it is the cells' own by now."""
+        if not os.path.lexists(os.path.join(self._workspace, *names)):
+            with contextlib.suppress(OSError), self._inner(names[:-1]) as folder:
+                if self.made(names, _look(names[-1], folder)):
+                    os.unlink(names[-1], dir_fd=folder)
+                    del self._made[names]
 
     def _copy(self, names: Names, path: str, folder: int, *, new: bool) -> None:
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

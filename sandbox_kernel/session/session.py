@@ -248,10 +248,16 @@ class Session:
         folders, memory_folders = [details.get("scratch", ""), *workspace], None
         if count := len(ready.get("folders", ())):
             memory_folders, ready["fds"] = ready["fds"][:count], ready["fds"][count:]
-        self.files = FileGate.of(self._plans, self.policy.files, ready, memory_folders or ())
+        context = ready["fds"][0] if ready.get("layers") else -1
+        self._look_after(FileGate.of(self._plans, self.policy.files, ready, memory_folders or (), context))
         self.watchdog.start(
             self._loop, ready["pid"], folders=folders, uid=details.get("uid", -1), memory_folders=memory_folders
         )
+
+    def _look_after(self, files: FileGate) -> None:
+        self.files = files
+        if files.lookups is not None:
+            files.lookups.follow(self._loop, lambda: bool(self.requests.pending))
 
     def _over(self, error: LimitReached, gently: bool) -> None:
         tree = self.watchdog.tree
@@ -339,6 +345,7 @@ class Session:
         self.seat.hand(copy.number, branch.seat)
         branch.supervisor.first_request = self.supervisor.first_request
         branch.start(self._loop)
+        branch._look_after(self.files.beside())
         branch.watchdog.join(self._loop, self.watchdog)
         branch.supervisor.begin_as(copy, self.supervisor)
         branch.checkpoints.begin_at(copy.cell)

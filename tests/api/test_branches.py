@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -147,6 +148,18 @@ def test_what_a_branch_would_lack_is_refused(parent: Sandbox, setup: str, reason
     assert parent.run_code(after).success and parent["x"] == 5
     with parent.fork() as branch:
         assert branch["x"] == 5
+
+
+def test_branches_see_what_others_change_in_the_workspace(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    with Sandbox({"files": {"workspace": "overlay"}}, workspace=tmp_path) as parent:
+        parent.run_code("open('a.txt').read()")
+        with parent.fork() as branch:
+            (tmp_path / "b.txt").write_text("new")
+            (tmp_path / "b.txt").rename(tmp_path / "a.txt")
+            for box in (branch, parent):
+                assert box.run_code("open('a.txt').read()").results[0].text == "'new'"
+        assert parent.run_code("open('a.txt').read()").results[0].text == "'new'"
 
 
 def test_only_branches_of_the_same_sandbox_are_adopted(parent: Sandbox) -> None:

@@ -21,6 +21,7 @@ from sandbox_kernel.errors import IsolationUnavailable
 from sandbox_kernel.policy import Policy
 from sandbox_kernel.session.denial_text import PlanFacts, file_hint
 from sandbox_kernel.session.denials import Denials
+from sandbox_kernel.session.lookups import Lookups
 
 
 def run_code(code: str, names: dict[str, Any]) -> Any:
@@ -109,6 +110,16 @@ class Front:
     def hint(self, name: str, text: str) -> Any:
         """What the end of a cell would say about an error."""
         return file_hint(name, text, self.facts)
+
+    def forget(self) -> list[str]:
+        """Let the private layer look again, as before a cell; what there was to say."""
+        assert self.link is not None and self.link.ready is not None
+        folders, fds = self.link.ready["folders"], self.link.ready["fds"]
+        layer, details = fds[folders.index(self.options["workspace"])], {"notes": []}
+        lookups = Lookups.of(fds[len(folders)], layer, self.options["workspace"], details)
+        lookups.forget()
+        lookups.close()
+        return details["notes"]
 
     def descriptors(self) -> int:
         """How many this process has open."""

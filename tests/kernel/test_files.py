@@ -179,6 +179,53 @@ def test_files_that_come_later_are_seen(kernel: Running) -> None:
     assert kernel.good("print(open('later.csv').read())").stdout == "late\n"
 
 
+def _put(path: Path, text: str) -> None:
+    """As editors save a file."""
+    path.with_name("spare.tmp").write_text(text)
+    path.with_name("spare.tmp").rename(path)
+
+
+def test_what_other_programs_change_is_seen(kernel: Running) -> None:
+    _put(kernel.folder / "notes.txt", "old")
+    look = "import os; print(open('notes.txt').read(), os.path.exists('made.txt'), os.path.isdir('box'))"
+    assert kernel.good(look).stdout == "old False False\n"
+    _put(kernel.folder / "notes.txt", "new")
+    (kernel.folder / "made.txt").touch()
+    (kernel.folder / "box").mkdir()
+    assert kernel.good(look).stdout == "new True True\n"
+    (kernel.folder / "notes.txt").write_text("edited in place")
+    (kernel.folder / "made.txt").unlink()
+    assert kernel.good(look).stdout == "edited in place False True\n"
+
+
+def test_modules_that_other_programs_make_are_found(kernel: Running) -> None:
+    assert not kernel.run("import outer").ok
+    _put(kernel.folder / "outer.py", "x = 1")
+    assert kernel.good("import outer; print(outer.x)").stdout == "1\n"
+    (kernel.folder / "package").mkdir()
+    _put(kernel.folder / "package" / "__init__.py", "")
+    assert not kernel.run("import package.inner").ok
+    _put(kernel.folder / "package" / "inner.py", "y = 2")
+    assert kernel.good("import package.inner; print(package.inner.y)").stdout == "2\n"
+
+
+def test_a_cell_can_wait_for_a_file_and_so_can_a_copy(start: Start) -> None:
+    kernel = start("full", policy=POLICY)
+    wait = "import os, time\nwhile not os.path.exists('ready.txt'): print('.', flush=True); time.sleep(.1)"
+    request = kernel.begin(wait, ".")
+    (kernel.folder / "ready.txt").touch()
+    while kernel.client.get_shell_msg(timeout=30)["parent_header"]["msg_id"] != request:
+        pass
+    # Also from a copy that goes on in a lost worker's place.
+    _put(kernel.folder / "a.txt", "old")
+    kernel.good("text = open('a.txt').read(); os.path.exists('b.txt')")
+    kernel.good("%sandbox checkpoint here")
+    assert "restored" in kernel.run("os._exit(3)").reply["evalue"]
+    _put(kernel.folder / "a.txt", "new")
+    _put(kernel.folder / "b.txt", "made")
+    assert kernel.good("print(text, open('a.txt').read(), open('b.txt').read())").stdout == "old new made\n"
+
+
 def test_the_layer_outlives_a_lost_worker(kernel: Running) -> None:
     kernel.good("open('survivor.py', 'w').write('y = 1')")
     kernel.run("os._exit(3)")

@@ -114,6 +114,20 @@ def test_what_no_rule_covers_comes_as_a_copy(apart: Place) -> None:
     assert set(apart.collect()[1]) == {"later.csv"} and (apart.work / "later.csv").read_text() == "changed again"
 
 
+def test_a_copy_goes_with_its_original(apart: Place) -> None:
+    for name in ("gone.csv", "taken.csv"):
+        (apart.work / name).write_text("later")
+    apart.mirror.refresh()
+    (apart.cell / "taken.csv").write_text("the cell's")
+    for name in ("gone.csv", "taken.csv"):
+        (apart.work / name).unlink()
+    apart.mirror.refresh()
+    assert not (apart.cell / "gone.csv").exists() and (apart.cell / "taken.csv").read_text() == "the cell's"
+    (apart.work / "gone.csv").write_text("back")
+    apart.mirror.refresh()
+    assert (apart.cell / "gone.csv").read_text() == "back"
+
+
 def test_names_as_long_as_they_may_be_come_as_copies(apart: Place) -> None:
     name = "\u4e2d" * 83 + ".csv"
     for text in ("later", "changed"):
