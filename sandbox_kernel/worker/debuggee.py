@@ -9,9 +9,11 @@ pydevd speaks the Debug Adapter Protocol itself, and over any connected socket.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import json
 import os
+import queue
 import selectors
 import signal
 import socket
@@ -33,8 +35,9 @@ import ipykernel.debugger  # noqa: E402 - it also puts pydevd on the path
 import pydevd  # noqa: E402
 import pydevd_tracing  # noqa: E402
 from _pydevd_bundle import pydevd_vm_type  # noqa: E402
+from _pydevd_bundle.pydevd_additional_thread_info import set_additional_thread_info  # noqa: E402
 from _pydevd_bundle.pydevd_api import PyDevdAPI  # noqa: E402
-from _pydevd_bundle.pydevd_constants import PYDEVD_USE_SYS_MONITORING  # noqa: E402
+from _pydevd_bundle.pydevd_constants import PYDEVD_USE_SYS_MONITORING, STATE_RUN  # noqa: E402
 from _pydevd_bundle.pydevd_daemon_thread import mark_as_pydevd_daemon_thread  # noqa: E402
 from _pydevd_bundle.pydevd_process_net_command_json import PyDevJsonCommandProcessor  # noqa: E402
 
@@ -51,6 +54,8 @@ _HIDDEN = (
     str(Path(__file__).parents[1]),
 )  # fmt: skip
 _PYDEVD = str(Path(pydevd.__file__).parent)
+# What pydevd's commands call to send their answers: an interrupt there would lose the answer.
+_PLUMBING = {__file__, threading.__file__, queue.__file__, contextlib.__file__}
 
 
 def is_known(command: str) -> bool:
@@ -77,6 +82,8 @@ class Interrupts:
     def hold(self) -> Any:
         """Before the wait; returns the handler to give to `release`."""
         previous = signal.getsignal(signal.SIGINT)
+        if previous in (self._note, self._pass_on):  # it stops once more before the signal has got through
+            previous = self._previous
         signal.signal(signal.SIGINT, self._note)
         return signal.SIG_DFL if previous is None else previous
 
@@ -119,13 +126,22 @@ class Again:
 
 
 def _waits(frame: FrameType | None) -> bool:
-    """Whether the thread waits at a breakpoint, rather than evaluates something there."""
+    """Whether the thread waits at a breakpoint, rather than evaluates something there.
+
+    KeyboardInterrupt in the wait itself would leave the thread marked as suspended: the next code of any cell would
+    stop for good. That also holds for what pydevd's wait calls of the standard library. Only commands of the client
+    run code of the person, and there pydevd catches what is raised.
+    """
+    foreign = False
     while frame is not None:
-        path = frame.f_code.co_filename
-        if frame.f_code is Debuggee.do_wait_suspend.__code__:
+        code = frame.f_code
+        if code is Debuggee.do_wait_suspend.__code__:
             return True
-        if not path.startswith(_PYDEVD) and path not in (threading.__file__, __file__):
-            return False
+        if code.co_filename.startswith(_PYDEVD):
+            if code.co_name == "do_it":
+                return not foreign
+        else:
+            foreign = foreign or code.co_filename not in _PLUMBING
         frame = frame.f_back
     return True
 
@@ -184,6 +200,10 @@ class Debuggee(pydevd.PyDB):  # type: ignore[misc]
         previous = self.interrupts.hold()
         try:
             super().do_wait_suspend(thread, frame, event, arg, *rest)
+        except BaseException:
+            # Whatever came through: a thread that is left marked as suspended stops at its next line, in any session.
+            go_on(thread)
+            raise
         finally:
             again = self.interrupts.release(previous)
         return again
@@ -212,6 +232,15 @@ class Debuggee(pydevd.PyDB):  # type: ignore[misc]
         if sys.breakpointhook is debugpy.breakpoint:
             sys.breakpointhook = self._breakpointhook
         self._far.close()
+
+
+def go_on(thread: threading.Thread) -> None:
+    """Mark it as running: it neither stands nor steps."""
+    info = set_additional_thread_info(thread)
+    info.pydev_step_cmd = info.pydev_original_step_cmd = -1
+    info.pydev_step_stop = None
+    info.pydev_state = STATE_RUN
+    info.update_stepping_info()
 
 
 def untrace() -> None:

@@ -175,7 +175,7 @@ class Session:
         self._seq = itertools.count(1)
         self._answers: dict[int, asyncio.Future[Message]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._attached = False
+        self._attached = self._over = False
         self._writer: asyncio.StreamWriter | None = None
         self._loop = asyncio.new_event_loop()
         self._turn = asyncio.Lock()
@@ -227,6 +227,7 @@ class Session:
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
+        self._loop.run_until_complete(self._answer_rest())
         self._loop.close()
 
     async def _connect(self, near: socket.socket) -> None:
@@ -251,7 +252,7 @@ class Session:
     async def _serve(self, request: Request) -> None:
         message = request.fields.get("content") or {}
         answer = await self._answer(message)
-        over = message.get("command") == "disconnect"
+        over = message.get("command") == "disconnect" and not self._over
         if over:
             await self._end()
         self._reply(request, answer)
@@ -271,6 +272,12 @@ class Session:
             pass
         return await self._debugging.process(message)
 
+    async def _answer_rest(self) -> None:
+        """After the end: what had come before the link was handed back is answered, too."""
+        await asyncio.sleep(0)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=10)
+
     def _reply(self, request: Request, content: Message) -> None:
         reply = {"type": "reply", "id": request.id, "content": content, "execution_count": 0}
         try:
@@ -280,6 +287,7 @@ class Session:
         self._link.send(packets)
 
     async def _end(self) -> None:
+        self._over = True
         self._reading.cancel()
         self._loop.remove_reader(self._link.fileno())
         self._leave_shell()
@@ -289,6 +297,7 @@ class Session:
             with suppress(OSError):
                 await self._writer.wait_closed()
         self._debuggee.end()
+        self._answer_open()
         self._debugging.ended()
         self._link.hand_back("debug")
 
@@ -335,6 +344,9 @@ class Session:
     def _post(self, message: Message) -> asyncio.Future[Message]:
         seq = next(self._seq)
         answer = self._answers[seq] = self._loop.create_future()
+        if self._over:
+            self._answer_open()
+            return answer
         text = json.dumps({**message, "type": "request", "seq": seq}).encode()
         if self._writer is not None:
             self._writer.write(b"Content-Length: %d\r\n\r\n%s" % (len(text), text))
@@ -352,6 +364,9 @@ class Session:
                     answer = self._answers.pop(message.get("request_seq"), None)
                     if answer is not None and not answer.done():
                         answer.set_result(message)
+        self._answer_open()
+
+    def _answer_open(self) -> None:
         for answer in self._answers.values():
             if not answer.done():
                 answer.set_result(refusal("The debugger has ended."))

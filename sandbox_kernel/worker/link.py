@@ -227,6 +227,10 @@ class Link:
             else:
                 leave()
         self.sort()
+        # Again, for another thread than the main one: the main loop may have looked, and gone to sleep, between the
+        # first call and the moment when this thread took the request away from it.
+        if inbox.requests:
+            self.notify()
 
     def sort(self) -> None:
         """The second half of `receive`, for when something was raised in its middle."""

@@ -195,6 +195,68 @@ def test_an_interrupt_ends_the_cell_that_stands_at_a_breakpoint(debugger: Debugg
     assert debugger.front.good("i > 0").result == "True"
 
 
+SLOW_QUEUE = (
+    "import queue, threading, time\nget = queue.Queue.get\n"
+    "def slow(self, block=True, timeout=None):\n"
+    "    end = time.monotonic() + 0.2\n"
+    "    while threading.current_thread() is threading.main_thread() and time.monotonic() < end: pass\n"
+    "    return get(self, block, timeout)\n"
+    "slow.__code__ = slow.__code__.replace(co_filename=queue.__file__)\nqueue.Queue.get = slow"
+)
+
+
+def test_an_interrupt_within_the_wait_at_a_breakpoint_does_not_leave_the_thread_stopped(debugger: Debugger) -> None:
+    """The wait calls the standard library; it stands in its queue here whenever the signal comes."""
+    front = debugger.front
+    front.good(SLOW_QUEUE)
+    try:
+        cell, _frames = debugger.stop_in(ENDLESS, 4)
+        front.interrupt()
+        ended = debugger.finish(cell)
+        assert ended.reply["ename"] == "KeyboardInterrupt"
+        assert "pydevd" not in ANSI.sub("", "\n".join(ended.reply["traceback"]))
+        debugger.breakpoint_at(ENDLESS)
+        assert front.good("i > 0").result == "True"
+    finally:
+        front.good("queue.Queue.get = get")
+
+
+def test_requests_that_come_with_the_end_of_a_session_are_answered(debugger: Debugger) -> None:
+    cell, frames = debugger.stop_in(CODE, 3)
+    thread = debugger.send("evaluate", expression="__import__('time').sleep(1)", frameId=frames[0]["id"])
+    names = [thread, *(debugger.send(c) for c in ("disconnect", "threads", "disconnect", "debugInfo", "initialize"))]
+    debugger.finish(cell)
+    for name in names:
+        if not any(m.kind == "reply" and m.fields["id"] == name for m in debugger.messages):
+            debugger.until(lambda m, name=name: m.kind == "reply" and m.fields["id"] == name)  # type: ignore[misc]
+    assert debugger.front.good("1").result == "1"
+
+
+def test_a_cell_that_comes_while_the_debugger_reads_is_run(debugger: Debugger) -> None:
+    """The session's thread takes the request; the main loop has looked just before, and sleeps."""
+    front = debugger.front
+    front.good(
+        "import threading, time\n"
+        "from sandbox_kernel.worker.link import Link\nreceive = Link.receive\n"
+        "class Later:\n"
+        "    def __init__(self, link): self.link = link\n"
+        "    def __enter__(self): time.sleep(0.2); return self.link.__enter__()\n"
+        "    def __exit__(self, *error): return self.link.__exit__(*error)\n"
+        "def slow(self):\n"
+        "    if threading.current_thread() is threading.main_thread():\n"
+        "        return None\n"
+        "    lock = self._receiving\n"
+        "    self._receiving = Later(lock)\n"
+        "    try: receive(self)\n"
+        "    finally: self._receiving = lock\n"
+        "Link.receive = slow"
+    )
+    try:
+        assert front.good("2").result == "2"
+    finally:
+        front.good("Link.receive = receive")
+
+
 def test_an_interrupt_of_an_expression_leaves_the_breakpoint(debugger: Debugger) -> None:
     cell, frames = debugger.stop_in(CODE, 3)
     asked = debugger.send("evaluate", expression="[print('go'), [0 for _ in iter(int, 1)]]", frameId=frames[0]["id"],
