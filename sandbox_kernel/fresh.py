@@ -26,18 +26,20 @@ def main(control: socket.socket) -> NoReturn:
     from sandbox_kernel.deferred import defer
 
     defer()
-    from sandbox_kernel.confine import linux, lockdown, plan_json
+    from sandbox_kernel import linux
+    from sandbox_kernel.launch import launcher
+    from sandbox_kernel.plan import text
     from sandbox_kernel.worker import entry
 
     packet, fds, _, _ = socket.recv_fds(control, 1000, 1, socket.MSG_CMSG_CLOEXEC)
     if not packet:  # whoever started this has changed its mind
         os._exit(0)
     with open(fds[0], "rb") as memory:
-        plans = plan_json.loads(memory.read())
+        plans = text.loads(memory.read())
     linux.set_dumpable(False)
     linux.set_child_subreaper()
     gc.freeze()  # what is imported by now is shared with all that is forked from this process
-    lockdown.launch(plans, entry, control, listen=bool(json.loads(packet)["listen"]), stays=True)
+    launcher.launch(plans, entry, control, listen=bool(json.loads(packet)["listen"]), stays=True)
 
 
 def _find_package() -> None:

@@ -27,7 +27,9 @@ for _name in ("JUPYTER_PATH", "SANDBOX_KERNEL_POLICY", "PYTHONSTARTUP", "MPLBACK
 # failed at first is shown: what comes again is to be mended. A test that fails twice fails the run.
 #
 # Of tests of security a single failure counts: an attempt that succeeds once in two runs has succeeded.
-_OF_SECURITY = ("attacks", "confine", "outputs", "session_denials", "browser/test_outputs.py")
+_OF_SECURITY = (
+    "attacks", "confine", "launch", "outputs", "plan", "proof", "seccomp", "session_denials", "browser/test_outputs.py",
+)  # fmt: skip
 _settings = pytest.StashKey[Any]()
 
 

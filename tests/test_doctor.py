@@ -49,7 +49,8 @@ sys.exit(status)
 """
 
 NO_NAMESPACES = """
-from sandbox_kernel.confine import linux, namespaces
+from sandbox_kernel import linux
+from sandbox_kernel.confine import namespaces
 linux.unshare(linux.CLONE_NEWUSER)
 namespaces._map_self(UID, UID)
 namespaces.forbid_nesting()
@@ -58,8 +59,8 @@ linux.set_dumpable(True)
 """
 HOLE = """
 import struct
-from sandbox_kernel.confine import seccomp
-seccomp.compile_filter = lambda **_: struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
+from sandbox_kernel.seccomp import program
+program.compile_filter = lambda **_: struct.pack("=HBBI", 0x06, 0, 0, 0x7FFF0000)
 """
 
 

@@ -35,16 +35,24 @@ ARROWS = {
     "policy_tables": {"policy_values", "quantities"},
     "policy": {"errors", "launcher", "policy_values", "policy_layers", "policy_tables"},
     "report": {"errors", "policy"},
-    "confine": {"errors", "policy"},
+    # The wall, as a chain: each knows what stands before it.
+    "linux": set(),
+    "seccomp": {"errors", "linux"},
+    "plan": {"errors", "policy", "linux", "seccomp"},
+    "confine": {"linux", "seccomp", "plan"},
+    "proof": {"linux", "plan"},  # (not `confine`: what it did is tried, not asked)
+    "launch": {"errors", "linux", "seccomp", "plan", "confine", "proof"},
+    "launch.cgroup": {"errors", "policy"},
     "channel": {"errors"},
     "frames": {"errors"},
     "code_rules": {"errors", "policy"},  # (the policy for its type alone: workers import the rules)
     "verify": {"errors"},
     "outputs": {"errors"},
     "worker": {"errors", "channel", "frames", "code_rules"},
-    "session": {"errors", "launcher", "policy", "report", "confine", "channel", "frames"},
+    "session": {"errors", "launcher", "policy", "report", "linux", "seccomp", "plan", "proof", "launch", "channel",
+                "frames"},
     # What a freshly started interpreter runs: it confines itself, and forks the worker's code.
-    "fresh": {"confine", "worker", "deferred"},
+    "fresh": {"linux", "plan", "launch", "worker", "deferred"},
     "api": {"errors", "policy", "report", "session", "outputs", "channel", "frames", "code_rules", "telemetry"},
     "grading": {"errors", "api", "code_rules", "session"},
     "jobs": set(),  # (the work is named by whoever wants it done)
@@ -56,7 +64,7 @@ ARROWS = {
     "adapters": {"errors", "api"},
     "kernelspecs": set(),
     # The one place where both sides meet: it forks the worker's code into the sandbox.
-    "kernel.launch": {"errors", "policy", "report", "confine", "worker", "session"},
+    "kernel.launch": {"errors", "policy", "linux", "plan", "launch", "worker", "session"},
     "audit": {"errors"},
     "bench": {"api"},  # (it starts kernels as programs)
     "cli": {"errors", "launcher", "policy", "policy_layers", "report"},
@@ -68,9 +76,9 @@ ARROWS = {
     "cli.batch": {"", "jobs"},
     "cli.packages": {"jobs"},
     "cli.bench": {"bench"},
-    "cli.host": {"confine"},
-    "cli.trials": {"errors", "confine", "session"},
-    "cli.doctor": {"errors", "launcher", "policy", "report", "confine"},
+    "cli.host": {"linux", "confine", "launch"},
+    "cli.trials": {"errors", "plan", "proof", "launch", "session"},
+    "cli.doctor": {"errors", "launcher", "policy", "report", "plan"},
 }  # fmt: skip
 
 # Packages besides the standard library that a part may import. Parts that are not named here are free.
@@ -86,7 +94,13 @@ FOREIGN = {
     "code_rules": set(),
     "code_rules.cells": {"IPython"},
     "verify": {"z3"},
-    "confine": {"pyseccomp", "landlock"},
+    "linux": set(),
+    "seccomp": set(),
+    "seccomp.program": {"pyseccomp"},
+    "plan": set(),
+    "confine": set(),
+    "proof": set(),
+    "launch": set(),
     "channel": set(),
     "channel.schema": {"msgspec"},
     "worker": {"IPython", "comm", "ipykernel", "jupyter_client", "traitlets", "tornado", "zmq"},

@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from sandbox_kernel import launcher
-from sandbox_kernel.confine.plan import levels_of, make_plans
 from sandbox_kernel.errors import PolicyError
 from sandbox_kernel.kernel.environment import RESOLVED_VARIABLE, clean_environment
+from sandbox_kernel.plan.make import levels_of, make_plans
 from sandbox_kernel.policy import KEYS, Policy, Resolved
 from sandbox_kernel.policy_layers import PRESETS, presets
 from sandbox_kernel.quantities import GIB, MIB, parse_seconds, parse_size, show_seconds, show_size

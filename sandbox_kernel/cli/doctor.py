@@ -20,7 +20,7 @@ from .policy import resolved
 from .stop import Stop
 
 if TYPE_CHECKING:
-    from ..confine.plan import Plan
+    from ..plan.model import Plan
     from .host import Fact
     from .trials import Trial
 
@@ -201,7 +201,7 @@ class _Report:
 
     def _make_plans(self, level: str) -> list[Plan]:
         """The same plans as the kernel makes, for another level."""
-        from ..confine.plan import make_plans
+        from ..plan.make import make_plans
 
         policy: Policy = self._policy.policy
         policy = msgspec.structs.replace(policy, isolation=msgspec.structs.replace(policy.isolation, level=level))

@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..confine import landlock, linux
-from ..confine.cgroup import divisible, own_group
+from .. import linux
+from ..confine import landlock
+from ..launch.cgroup import divisible, own_group
 
 WATCHED = "limits are watched by the front instead"
 
@@ -86,7 +87,7 @@ def _namespaces() -> list[Fact]:
 
 
 def _landlock() -> list[Fact]:
-    abi = landlock.abi()
+    abi = linux.landlock_abi()
     if abi:
         lost = " ".join(landlock.losses(abi))
         how = "A newer kernel brings what is missing." if lost else ""

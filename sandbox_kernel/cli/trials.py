@@ -12,10 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from ..confine.launch import ZygoteLink, start_zygote
-from ..confine.plan import STRATEGIES, Plan
-from ..confine.probes import outside_proofs
 from ..errors import IsolationUnavailable, SandboxError
+from ..launch.link import ZygoteLink, start_zygote
+from ..plan.model import STRATEGIES, Plan
+from ..proof.probes import outside_proofs
 from ..session.proofs import host_pid, judge
 
 START_S = 20.0

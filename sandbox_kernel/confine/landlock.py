@@ -12,7 +12,7 @@ import stat
 import struct
 from dataclasses import dataclass
 
-from . import linux
+from .. import linux
 
 # File rights (linux/landlock.h), with the ABI that brought them.
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -64,16 +64,6 @@ class Rules:
     entries: tuple[tuple[str, str], ...]
 
 
-def abi() -> int:
-    """The kernel's Landlock ABI; 0 when it is absent, switched off or hidden by a filter."""
-    try:
-        return linux.landlock_version()
-    except OSError as error:
-        if error.errno in (errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM):
-            return 0
-        raise
-
-
 def losses(abi: int) -> list[str]:
     """What this ABI lacks against ABI 6, one plain sentence each."""
     return [text for needed, text in _LOSSES.items() if abi < needed and (abi or needed == 1)]
@@ -89,7 +79,7 @@ def apply(rules: Rules, abi: int) -> list[str]:
 
     Args:
         rules: paths that do not exist or cannot be reached are skipped.
-        abi: what `abi` returned, or less. 0 enforces nothing and says so in the result.
+        abi: what `linux.landlock_abi` returned, or less. 0 enforces nothing and says so in the result.
 
     Returns:
         `losses`, and a sentence for each entry that exists and could not be granted.

@@ -1,304 +1,89 @@
-"""From a fork of the front to a zygote: the launcher that tries plans in order, the steps of each lockdown.
+"""The order of the steps that turn a process into the confined one. Each step is told by name before it is taken.
 
-Processes: the front forks the launcher; the launcher forks a builder for each plan; at level full the builder
-enters the namespaces and forks the zygote, pid 1 in there, otherwise it becomes the zygote itself. The
-launcher ends when a zygote is ready, which then belongs to the front (a subreaper). None of them holds a
-secret: they are forked before the front reads any.
+`enter` comes first: the process gets what it may have (namespaces, its own file tree, limits). `seal` takes away the
+rest (capabilities, privileges, the launcher's environment, files by Landlock, system calls by seccomp) and cannot be
+undone. Between the two the launcher does what only an unsealed process may. Every step that fails raises, and no cell
+is run.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import errno
-import json
 import os
 import select
 import signal
-import socket
 import tempfile
 import time
-import traceback
-from typing import Any, NoReturn
+from collections.abc import Callable
 
-from . import limits, linux, mounts, namespaces, notify, probes, scratch
-from .plan import STRATEGIES, Plan
-from .zygote import Entry, Zygote, restrict
+from .. import linux
+from ..plan.model import Plan
+from . import landlock, limits, mounts, namespaces, seccomp
 
-START_S = 60.0  # imports of `Entry.prepare` included
-PROBES_S = 5.0
 CANARY = "canary"  # a readable file that no Landlock rule grants
 
-
-class _Steps:
-    """Names the step that is under way, for a failure's report, and times each."""
-
-    def __init__(self) -> None:
-        self.name = "fork"
-        self.spent_ms: dict[str, float] = {}
-        self._since = time.perf_counter()
-
-    def __call__(self, name: str) -> None:
-        now = time.perf_counter()
-        # Without the paths: cells can make any number of names that are to be hidden, and a packet has an end.
-        done = self.name.partition(" /")[0]
-        self.spent_ms[done] = round(self.spent_ms.get(done, 0) + (now - self._since) * 1000, 2)
-        self.name, self._since = name, now
+Step = Callable[[str], None]
 
 
-class _ProbeFailed(Exception):
-    """A forbidden act was not refused."""
+def enter(plan: Plan, step: Step, forked: Callable[[int], None]) -> tuple[list[str], dict[str, mounts.Layer]]:
+    """The first half. At level full it returns in pid 1 of the sandbox, a child of the process that called it.
 
+    Args:
+        plan: what to carry out.
+        step: told the name of each step before it is taken.
+        forked: told that child's pid, in the process that called this, which ends then.
 
-def launch(
-    plans: list[Plan], entry: Entry, control: socket.socket, *, listen: bool = False, stays: bool = False
-) -> NoReturn:
-    """The launcher: try the plans in order, in a child each. For a fork of the front; never returns.
+    Returns:
+        As `mounts.build`.
 
-    Sends ``{"event": "failed", ...}`` for each plan that cannot be had; "last" tells whether
-    that was the last one. With ``listen`` "ready" brings the filter's listener at level full (``"listens": True``);
-    below, each worker sends its own in an event "listener".
-
-    With ``stays`` this is no fork of the front but a child of its own program, and a subreaper: it ends after the
-    zygote. (It gets no death signal: the front's thread that started it may end at any time.)
+    Raises:
+        OSError: the kernel refused a step.
+        RuntimeError: this process still shares the front's mounts.
     """
-    status = 1
-    try:
-        front = os.getppid()
-        if not stays:
-            linux.set_pdeathsig(signal.SIGKILL)
-        _default_signals()
-        control = _only_descriptor(control)
-        failures: list[str] = []
-        for at, plan in enumerate(plans):
-            failure = _try(plan, entry, control, failures, front, listen)
-            if failure is None:
-                status = 0
-                if stays:
-                    _collect_all()
-                break
-            final = at + 1 == len(plans) or failure.pop("final", False)
-            failure["last"] = final
-            control.send(json.dumps(failure).encode())
-            if final:
-                break
-            failures.append(f"{plan.level} ({STRATEGIES[plan.identity.strategy]}) cannot be had here: "
-                            f"{failure['step']}: {failure['error']}.")  # fmt: skip
-    finally:
-        os._exit(status)
+    if "namespaces" in plan.layers:
+        return _enter_namespaces(plan, step, forked)
+    _enter_in_place(plan, step)
+    return [], {}
 
 
-def _collect_all() -> None:
-    """Keep nothing open, and collect whatever ends until there is no child left."""
-    linux.close_range(3)
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.wait()
-
-
-def _only_descriptor(control: socket.socket) -> socket.socket:
-    """Close everything but the control socket, which becomes 3; nothing of the front's stays open."""
-    null = os.open("/dev/null", os.O_RDWR)
-    fd = control.detach()
-    if fd != 3:
-        if null == 3:
-            null = os.dup(null)
-        os.dup2(fd, 3, inheritable=False)
-    for target in (0, 1, 2):
-        os.dup2(null, target)
-    linux.close_range(4)
-    return socket.socket(fileno=3)
-
-
-def _default_signals() -> None:
-    signal.set_wakeup_fd(-1)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
-        # SIGPIPE and SIGXFSZ as in any Python process; SIGINT until a worker's entry sets a handler.
-        ignored = number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGHUP)
-        with contextlib.suppress(OSError, ValueError):
-            signal.signal(number, signal.SIG_IGN if ignored else signal.SIG_DFL)
-
-
-def _try(
-    plan: Plan, entry: Entry, control: socket.socket, failures: list[str], front: int, listen: bool
-) -> dict[str, Any] | None:
-    """Build one sandbox. None when its zygote is ready, else the event that tells what failed."""
-    mine, report = socket.socketpair()
-    builder = os.fork()
-    if builder == 0:
-        mine.detach()
-        _build(plan, entry, control, failures, front, report, listen)
-    report.close()
-    failure: dict[str, Any] = {
-        "event": "failed",
-        "level": plan.level,
-        "step": "start",
-        "errno": 0,
-        "error": "",
-        "pid": builder,
-    }
-    said, deadline = b"", time.monotonic() + START_S
-    hearing = notify.Hearing(mine)
-    while (piece := hearing.wait(deadline)) is not None:
-        said += piece
-        lines = said.splitlines()
-        pids = [int(line[4:]) for line in lines if line.startswith(b"pid ")]
-        failure["pid"] = pids[0] if pids else builder
-        if not piece:
-            told = [json.loads(line) for line in lines if line.startswith(b"{")]
-            failure.update(told[0] if told else {"error": "it ended without a word"})
-            break
-        if b"ready" in lines:
-            if pids:
-                os.waitpid(builder, 0)
-            return None
-    else:
-        failure.update(errno=errno.ETIMEDOUT, error=f"no answer within {START_S:.0f} s")
-        os.kill(failure["pid"], signal.SIGKILL)
-    hearing.close()
-    os.waitpid(builder, 0)
-    return failure
-
-
-def _build(
-    plan: Plan,
-    entry: Entry,
-    control: socket.socket,
-    failures: list[str],
-    front: int,
-    report: socket.socket,
-    listen: bool,
-) -> NoReturn:
-    """The builder: lock down and become the zygote, or say what failed."""
-    steps, final, served, listener = _Steps(), False, False, -1
-    try:
-        linux.set_pdeathsig(0)
-        host = namespaces.ids()
-        front_fd = os.pidfd_open(front)
-        expected = probes.Expected(
-            # Still the front's own. Those of the front itself can be read only until it makes itself non-dumpable.
-            namespaces=probes.namespace_ids(), environment=plan.environment,
-            rlimits=limits.effective(plan.rlimits), fds=frozenset({0, 1, 2, 3}),
-            canary=f"{plan.scratch}/{CANARY}" if "landlock" in plan.layers else "", front_pid=front,
-            landlock_abi=plan.landlock_abi if "landlock" in plan.layers else 0, root_group=probes.in_root_group(),
-        )  # fmt: skip
-        notes = [*failures, *plan.notes]
-        layers: dict[str, mounts.Layer] = {}
-        if "namespaces" in plan.layers:
-            lost, layers = _confine_in_namespaces(plan, host, steps, report)
-            notes += lost
-        else:
-            _confine_in_place(plan, steps)
-        oom_fd = _open_oom()
-        if "namespaces" in plan.layers:
-            steps("read the mounts")
-            expected = dataclasses.replace(expected, mounts=mounts.expected(plan))
-        steps("give up rights")
-        namespaces.give_up_rights()
-        if "namespaces" in plan.layers:
-            linux.set_pdeathsig(signal.SIGKILL)
-        steps("environment")
-        _enter(plan)
-        details = {
-            "uid": os.getuid(), "gid": os.getgid(), "uid_strategy": plan.identity.strategy,
-            "landlock_abi": plan.landlock_abi, "namespaces": namespaces.ids(), "notes": notes,
-            "scratch": plan.scratch, "layered": plan.layered,
-        }  # fmt: skip
-        if "landlock" in plan.layers and plan.landlock_abi < 1:
-            steps("landlock")
-            raise OSError(errno.ENOSYS, "this kernel has no Landlock")
-        if "namespaces" in plan.layers:
-            steps("landlock and seccomp")
-            lost, listener = restrict(plan, listen=listen)
-            notes += lost
-            if listener >= 0:
-                socket.send_fds(report, [b"listener\n"], [listener])
-        steps("prepare")
-        final = True  # what fails in there fails on every level
-        entry.prepare()
-        final = False
-        steps("probes")
-        proofs = _probe(plan, expected, notes, listen)
-        steps("")
-        zygote = Zygote(plan, entry, control, front_fd, oom_fd, listen=listen)
-        # In this order: the launcher has stopped to answer before the front begins to.
-        report.send(b"ready\n")
-        report.close()
-        ready: dict[str, Any] = {"event": "ready", "level": plan.level, "proofs": proofs, "layers": len(layers),
-                 "details": {**details, "timings_ms": steps.spent_ms}}  # fmt: skip
-        # An ordinary user's front cannot open these by /proc, which is the zygote's own and so closed.
-        folders = [os.open(t.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC) for t in plan.tmpfs]
-        folders += [layer.upper for layer in layers.values()]
-        ready["folders"] = [*(t.path for t in plan.tmpfs), *layers]
-        # The front alone gets what a layer can be reconfigured by: see `session.lookups`.
-        folders += [layer.context for layer in layers.values()]
-        if listener >= 0:
-            zygote.send({**ready, "listens": True}, (*folders, listener))
-            os.close(listener)  # no worker may inherit it: who has it can let calls through
-        else:
-            zygote.send(ready, tuple(folders))
-        for folder in folders:
-            os.close(folder)
-        served = True
-        zygote.serve()
-    except BaseException as error:
-        if plan.scratch:
-            scratch.remove(plan.scratch)
-        number = error.errno if isinstance(error, OSError) else 0
-        text = (error.strerror if isinstance(error, OSError) else str(error)) or repr(error)
-        told = {"step": steps.name, "error": text, "errno": number or 0, "final": final}
-        if served:  # nobody listens to the report any more
-            event = {**told, "event": "failed", "level": plan.level, "step": "serve", "pid": os.getpid(), "last": True}
-            event["error"] = f"{text} ({traceback.format_exc()[-1500:]})"
-            with contextlib.suppress(OSError):
-                control.send(json.dumps(event).encode())
-        if final or not isinstance(error, (OSError, _ProbeFailed)):
-            told["traceback"] = traceback.format_exc()[-4000:]
-        with contextlib.suppress(OSError):
-            report.sendall(json.dumps(told).encode() + b"\n")
-    finally:
-        os._exit(1)
-
-
-def _confine_in_namespaces(
-    plan: Plan, host: dict[str, int], steps: _Steps, report: socket.socket
+def _enter_namespaces(
+    plan: Plan, step: Step, forked: Callable[[int], None]
 ) -> tuple[list[str], dict[str, mounts.Layer]]:
-    """Everything of level full up to the loss of rights. Returns in pid 1 of the sandbox, as `mounts.build` does."""
     who = plan.identity
+    host = namespaces.ids()
     maps: dict[tuple[int, int], int | OSError] = {}
     with_root = who.strategy in ("owner", "mapped")
-    steps("id maps")
+    step("id maps")
     if with_root:
         maps = mounts.open_id_maps(plan)
-    steps("unshare")
+    step("unshare")
     if with_root:
         namespaces.enter_as_root()
     else:
         namespaces.enter_as_user(who.uid, who.gid)
-    steps("fork pid 1")
+    step("fork pid 1")
     builder = os.pidfd_open(os.getpid())
     pid = os.fork()
     if pid:
-        report.send(f"pid {pid}\n".encode())
+        forked(pid)
         os._exit(0)
-    built = mounts.build(plan, host["mnt"], maps, steps)
-    steps("hostname")
+    built = mounts.build(plan, host["mnt"], maps, step)
+    step("hostname")
     linux.sethostname("sandbox")
-    steps("loopback")
+    step("loopback")
     namespaces.raise_loopback()
     if with_root:
-        steps("drop to the worker's uid")
+        step("drop to the worker's uid")
         namespaces.drop_to(who.uid, who.gid)
-    steps("forbid nesting")
+    step("forbid nesting")
     namespaces.forbid_nesting()
     namespaces.bound_watches()
-    steps("mask proc")
+    step("mask proc")
     mounts.finish()
-    steps("limits")
+    step("limits")
     limits.apply(plan.rlimits)
     limits.apply_processes(plan.processes, private=True)
-    steps("parent")
+    step("parent")
     # The front adopts this process when the builder ends; a death signal set before would be the builder's.
     poll = select.poll()
     poll.register(builder, select.POLLIN)
@@ -307,92 +92,79 @@ def _confine_in_namespaces(
     return built
 
 
-def _confine_in_place(plan: Plan, steps: _Steps) -> None:
-    """The supervisor of levels without namespaces; workers are restricted when they are forked."""
+def _enter_in_place(plan: Plan, step: Step) -> None:
+    """Without namespaces: a private folder, a session, another uid and limits."""
     who = plan.identity
-    steps("scratch folder")
+    step("scratch folder")
     for folder in ("", "/tmp", "/home", *["/notebook"] * (plan.cwd == f"{plan.scratch}/notebook")):  # noqa: S108 - below the scratch folder
         os.mkdir(plan.scratch + folder, 0o700)
         if who.uid != os.geteuid():
             os.chown(plan.scratch + folder, who.uid, who.gid)
-    _make_canary(f"{plan.scratch}/{CANARY}")
-    steps("session")
+    os.close(os.open(f"{plan.scratch}/{CANARY}", os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+    step("session")
     os.setsid()
     linux.set_child_subreaper()
     if os.geteuid() == 0:
-        steps("drop to the worker's uid")
+        step("drop to the worker's uid")
         os.setgroups([])
         os.setresgid(who.gid, who.gid, who.gid)
         os.setresuid(who.uid, who.uid, who.uid)
-    steps("limits")
+    step("limits")
     limits.apply(plan.rlimits)
     limits.apply_processes(plan.processes, private=False)
 
 
-def _make_canary(path: str) -> None:
-    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+def seal(plan: Plan, step: Step, *, listen: bool) -> tuple[list[str], int]:
+    """The second half. Without namespaces `restrict` is left to each worker: the zygote has to hunt leftovers.
 
+    Args:
+        plan: what to carry out.
+        step: told the name of each step before it is taken.
+        listen: as for `restrict`.
 
-def _open_oom() -> int:
-    """This process's oom_score_adj for later: a non-dumpable process may not open it."""
-    linux.set_dumpable(True)
-    try:
-        return os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return -1
-    finally:
-        linux.set_dumpable(False)
+    Returns:
+        As `restrict`.
 
-
-def _enter(plan: Plan) -> None:
-    """The plan's environment, and nothing that was remembered from the front's."""
+    Raises:
+        OSError: the kernel refused a step, or lacks Landlock.
+    """
+    step("give up rights")
+    namespaces.give_up_rights()
+    if "namespaces" in plan.layers:
+        linux.set_pdeathsig(signal.SIGKILL)
+    step("environment")
     os.environ.clear()
     os.environ.update(plan.environment)
-    tempfile.tempdir = None
+    tempfile.tempdir = None  # what was remembered from the front's environment
     time.tzset()
     os.chdir(plan.cwd)
+    if "landlock" in plan.layers and plan.landlock_abi < 1:
+        step("landlock")
+        raise OSError(errno.ENOSYS, "this kernel has no Landlock")
+    if "namespaces" not in plan.layers:
+        return [], -1
+    step("landlock and seccomp")
+    return restrict(plan, listen=listen)
 
 
-def _probe(
-    plan: Plan, expected: probes.Expected, notes: list[str], listen: bool
-) -> list[dict[str, object]]:
-    """Try the forbidden in a child that is confined as a worker is. Raises _ProbeFailed."""
-    mine, theirs = socket.socketpair()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            os.dup2(theirs.detach(), 3, inheritable=False)
-            mine.detach()
-            linux.close_range(4)
-            lost, listener = ([], -1) if "namespaces" in plan.layers else restrict(plan, listen=listen)
-            if listener >= 0:
-                with socket.socket(fileno=os.dup(3)) as answer_to:
-                    socket.send_fds(answer_to, [b" "], [listener])  # blank: JSON follows
-                linux.close_range(4)
-            answer: dict[str, Any] = {"proofs": probes.run_probes(plan.level, expected), "lost": lost}
-        except BaseException as error:
-            answer = {
-                "proofs": [{"layer": "probes", "tried": "run them", "saw": repr(error), "ok": False}],
-                "lost": [],
-            }
-        try:
-            with os.fdopen(3, "wb") as file:
-                file.write(json.dumps(answer).encode())
-        finally:
-            os._exit(0)
-    theirs.close()
-    text, deadline, hearing = b"", time.monotonic() + PROBES_S, notify.Hearing(mine)
-    while piece := hearing.wait(deadline):
-        text += piece
-    hearing.close()
-    os.kill(pid, signal.SIGKILL)
-    os.waitpid(pid, 0)
-    try:
-        said = json.loads(text)
-    except ValueError:
-        raise _ProbeFailed("the probes gave no answer") from None
-    notes += said["lost"]
-    for proof in said["proofs"]:
-        if not proof["ok"]:
-            raise _ProbeFailed(f"{proof['layer']}: {proof['tried']}: {proof['saw']}")
-    return list(said["proofs"])
+def restrict(plan: Plan, *, listen: bool) -> tuple[list[str], int]:
+    """Landlock and seccomp, as far as the plan has them: the last steps.
+
+    Args:
+        plan: what to apply.
+        listen: whether somebody will answer the calls that `seccomp.table.TOLD` names.
+
+    Returns:
+        What is missing, in plain sentences, and the filter's listener (-1: there is none, see `seccomp.load_filter`).
+    """
+    lost: list[str] = []
+    listener = -1
+    if "landlock" in plan.layers:
+        rules = landlock.Rules(tuple((grant.path, grant.access) for grant in plan.grants))
+        lost = landlock.apply(rules, plan.landlock_abi)
+    if "seccomp" in plan.layers:
+        listener = seccomp.load_filter(plan.bpf, listen=listen)
+        if listen and listener < 0:
+            lost = [*lost, "Refused system calls are not explained at the end of a cell: this kernel or the "
+                    "container around it gives no notice of them."]  # fmt: skip
+    return lost, listener

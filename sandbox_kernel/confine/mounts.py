@@ -10,18 +10,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 from collections.abc import Callable
 from typing import NamedTuple
 
-from . import linux, namespaces
-from .paths import DEVICES, PROC_MASKED, inside
-from .plan import Bind, Plan, Tmpfs
+from .. import linux
+from ..plan.model import Bind, Plan, Tmpfs
+from ..plan.paths import DEVICES, PROC_FROZEN, PROC_MASKED, inside
+from . import namespaces
 
 _SAFE = linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV
 _FROZEN = _SAFE | linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOEXEC
-_PROC_FROZEN = ("/proc/sys", "/proc/sysvipc")
 _QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 _LAYER = "dev/shm"  # in the new root: where the parts of a layer are put together, for a moment
 _BASES = ("/tmp", "/run", "/mnt", "/var", "/dev")  # noqa: S108 - only the place where the new root is put together
@@ -108,39 +107,11 @@ def finish() -> None:
             linux.mount("none", path, "tmpfs", _QUIET | linux.MS_RDONLY, "size=0,nr_inodes=1,mode=0555")
         elif stat.S_ISREG(mode):
             linux.mount("/dev/null", path, None, linux.MS_BIND)
-    for path in _PROC_FROZEN:
+    for path in PROC_FROZEN:
         if os.path.isdir(path):
             linux.mount(path, path, None, linux.MS_BIND)
             linux.mount_setattr(linux.AT_FDCWD, path, attr_set=_FROZEN)
     linux.mount_setattr(linux.AT_FDCWD, "/", attr_set=_FROZEN)
-
-
-def expected(plan: Plan) -> dict[str, frozenset[str]]:
-    """Every mount point that the finished sandbox may have, with the options that it must have.
-
-    Mounts of the host below a shown folder come with it and must be as restricted as the folder.
-    """
-    quiet, frozen = {"nosuid", "nodev", "noexec"}, {"ro", "nosuid", "nodev", "noexec"}
-    wanted: dict[str, set[str]] = {"/": frozen, "/proc": quiet}
-    wanted |= {f"/dev/{name}": {"ro", "nosuid", "noexec"} for name in DEVICES}
-    wanted |= {private.path: {"rw"} | quiet for private in plan.tmpfs}
-    for bind in plan.binds:
-        options = {"nosuid", "nodev"} | (set() if bind.execute else {"noexec"})
-        wanted[bind.path] = options | (set() if bind.writable else {"ro"})
-    for path in plan.hidden:
-        if os.path.exists(path):
-            wanted[path] = frozen if os.path.isdir(path) else {"ro", "nosuid", "noexec"}
-    for name in PROC_MASKED:
-        if os.path.lexists(f"/proc/{name}"):
-            wanted[f"/proc/{name}"] = {"ro", "nosuid", "noexec"}
-    wanted |= {path: frozen for path in _PROC_FROZEN if os.path.isdir(path)}
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), line.split(" ")[4])
-            around = [bind for bind in plan.binds if inside(point, bind.path)]
-            if around and point not in wanted:
-                wanted[point] = wanted[around[-1].path]
-    return {point: frozenset(options) for point, options in wanted.items()}
 
 
 def _open(path: str, attributes: int, idmap: int = -1) -> int:

@@ -10,7 +10,7 @@ import signal
 import socket
 import struct
 
-from . import linux
+from .. import linux
 
 NAMES = ("user", "mnt", "pid", "net", "ipc", "uts", "cgroup")
 _ALL_BUT_USER = (

@@ -8,11 +8,12 @@ import os
 import signal
 from collections.abc import Sequence
 
-from ..confine import linux
-from ..confine.cgroup import Cgroup, make_group
-from ..confine.launch import ZygoteLink, start_zygote
-from ..confine.plan import Plan, make_plans
+from .. import linux
 from ..errors import IsolationUnavailable, SandboxError
+from ..launch.cgroup import Cgroup, make_group
+from ..launch.link import ZygoteLink, start_zygote
+from ..plan.make import make_plans
+from ..plan.model import Plan
 from ..policy import Resolved
 from ..session.denials import Denials
 from ..worker import entry

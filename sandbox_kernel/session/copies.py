@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..channel import schema
-from ..confine.probes import outside_proofs
 from ..errors import ProtocolError
+from ..proof.probes import outside_proofs
 from .family import Seat
 from .link import WorkerLink
 from .proofs import judge_outside

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..confine.plan import Plan, in_force
 from ..errors import size_text
+from ..plan.make import in_force
+from ..plan.model import Plan
 
 if TYPE_CHECKING:
     from .denials import Denial

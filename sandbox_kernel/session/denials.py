@@ -14,8 +14,9 @@ import threading
 import time
 from dataclasses import dataclass
 
-from ..confine import linux, notify, seccomp
-from ..confine.seccomp_table import TOLD
+from .. import linux
+from ..seccomp import notify, program
+from ..seccomp.table import TOLD
 
 KINDS = {name: kind for kind, names in TOLD.items() for name in names.split()}
 NETWORK_RULE, LEVEL_RULE = "network.mode", "isolation.level"
@@ -153,7 +154,7 @@ class Denials:
     # ------------------------------------------------------------ the thread
 
     def _start(self) -> None:
-        self._names = seccomp.told_numbers()
+        self._names = program.told_numbers()
         self._look = {number: _LOOK.get(name, (0, 0)) for number, name in self._names.items()}
         self._responder = notify.Responder()
         self._poll = select.epoll()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from ..confine.plan import Plan
+from ..plan.model import Plan
 from ..report import files_text
 from .denial_text import PlanFacts, explanation
 from .denials import Denial

@@ -13,8 +13,8 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..confine.launch import ZygoteLink as Zygote
 from ..errors import LimitReached, SandboxError, WorkerLost
+from ..launch.link import ZygoteLink as Zygote
 from .proctree import ProcessTree, Share
 from .proofs import host_pid
 

@@ -19,9 +19,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..confine import linux
-from ..confine.plan import Plan, in_force
-from ..confine.workspace import Patterns
+from .. import linux
+from ..plan.make import in_force
+from ..plan.model import Plan
+from ..plan.workspace import Patterns
 from ..policy import Files
 from ..report import unkept_text
 from .lookups import Lookups

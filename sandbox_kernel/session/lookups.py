@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..confine import linux
+from .. import linux
 from .mirror import SETTLED_NS, Names, descend
 
 BUSY_S = 0.25  # between two times while a cell runs: it may be waiting for a file

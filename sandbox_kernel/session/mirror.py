@@ -15,8 +15,8 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..confine.plan import Plan
-from ..confine.workspace import Patterns
+from ..plan.model import Plan
+from ..plan.workspace import Patterns
 
 DEPTH = 4  # of folders that appear as folders; what is deeper is reached by a link to its folder
 ENTRIES = 5000

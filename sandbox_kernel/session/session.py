@@ -13,9 +13,9 @@ from typing import Any
 
 from ..channel import schema
 from ..channel.framing import FrameTooLarge
-from ..confine.launch import ZygoteLink as Zygote
-from ..confine.plan import Plan
 from ..errors import LimitReached, ProcessLimit, RequestTooLarge, SandboxError, WorkerLost
+from ..launch.link import ZygoteLink as Zygote
+from ..plan.model import Plan
 from ..policy import Policy
 from ..report import leftovers_ended
 from .checkpoints import Checkpoints

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..confine.interpreter import OWN_VARIABLES, StartedLink, start_interpreter
-from ..confine.plan import Plan, make_plans
+from ..launch.interpreter import OWN_VARIABLES, StartedLink, start_interpreter
 from ..launcher import passed
+from ..plan.make import make_plans
+from ..plan.model import Plan
 from ..policy import Policy
 from .denials import Denials
 

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..channel import schema
-from ..confine.cgroup import Cgroup
-from ..confine.probes import outside_proofs
 from ..errors import IsolationUnavailable, ProtocolError, SandboxError, WorkerLost
+from ..launch.cgroup import Cgroup
+from ..proof.probes import outside_proofs
 from ..report import describe_exit
 from .copies import Copies, Copy
 from .family import Event, Seat

@@ -5,7 +5,7 @@ shared memory escapes them altogether, and children each get a limit of their ow
 tree, often while a cell runs and rarely otherwise, from timers of its loop: there is no thread.
 
 Control groups do this without a gap, but are seldom delegated to whoever starts a notebook; where
-they are, see `confine.cgroup`.
+they are, see `launch.cgroup`.
 """
 
 from __future__ import annotations

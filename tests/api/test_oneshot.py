@@ -12,7 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sandbox_kernel import Sandbox, SandboxPool, execute_python
+from sandbox_kernel import Sandbox, SandboxPool, execute_python, linux
 from sandbox_kernel.errors import IsolationUnavailable
 
 from ..waiting import children, wait_for
@@ -59,9 +59,8 @@ def test_auto_is_a_sandbox_and_nothing_is_left(tmp_path: Path) -> None:
 def test_a_level_is_never_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="no isolation level"):
         execute_python("1", level="fully")
-    from sandbox_kernel.confine import landlock
 
-    monkeypatch.setattr(landlock, "abi", lambda: 0)  # a kernel without Landlock
+    monkeypatch.setattr(linux, "landlock_abi", lambda: 0)  # a kernel without Landlock
     with pytest.raises(IsolationUnavailable, match="landlock"):
         execute_python("1", level="seccomp+landlock")
     assert execute_python("1", level="seccomp").success

@@ -21,9 +21,9 @@ import time
 from pathlib import Path
 from typing import Any, NoReturn
 
-from sandbox_kernel.confine import linux
-from sandbox_kernel.confine.launch import ZygoteLink, start_zygote
-from sandbox_kernel.confine.plan import make_plans
+from sandbox_kernel import linux
+from sandbox_kernel.launch.link import ZygoteLink, start_zygote
+from sandbox_kernel.plan.make import make_plans
 from sandbox_kernel.policy import Policy
 from tests.attacks import tools
 from tests.attacks.attempt import Attempt

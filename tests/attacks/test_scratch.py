@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox_kernel.confine import scratch
-from tests.confine.test_launch import UIDS, _front
+from sandbox_kernel.launch import scratch
+from tests.launch.test_launch import UIDS, _front
 
 DEEP = "for _ in range({depth}):\n    os.mkdir('d')\n    os.chdir('d')\nopen('x', 'w').close()"
 LEAVINGS = {

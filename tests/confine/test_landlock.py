@@ -14,11 +14,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confined_child import NOBODY, Outcome, attempt
 
-from sandbox_kernel.confine import landlock, linux
+from sandbox_kernel import linux
+from sandbox_kernel.confine import landlock
+from tests.confined_child import NOBODY, Outcome, attempt
 
-ABI = landlock.abi()
+ABI = linux.landlock_abi()
 pytestmark = pytest.mark.skipif(ABI < 1, reason="the kernel has no Landlock")
 needs = lambda abi: pytest.mark.skipif(abi > ABI, reason=f"needs Landlock ABI {abi}")  # noqa: E731
 

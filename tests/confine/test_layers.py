@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_launch import SMALL, UIDS, Front, _front
+
+from tests.launch.test_launch import SMALL, UIDS, Front, _front
 
 POLICY = {**SMALL, "files": {"workspace": "overlay"}}
 READ = "result = open(NAME).read() if os.path.isfile(NAME) else os.path.isdir(NAME)"

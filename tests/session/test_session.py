@@ -16,8 +16,8 @@ import pytest
 
 from sandbox_kernel.channel.framing import PACKET_BYTES, Assembler, encode
 from sandbox_kernel.channel.schema import InputRequest, Publish
-from sandbox_kernel.confine.cgroup import Cgroup
 from sandbox_kernel.errors import MemoryLimit, OutputLimit, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
+from sandbox_kernel.launch.cgroup import Cgroup
 from sandbox_kernel.policy import Limits, Policy, Recovery
 from sandbox_kernel.session import supervisor
 from sandbox_kernel.session.session import Interrupted, Session

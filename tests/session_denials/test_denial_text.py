@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_launch import LEVELS, UIDS, Front, _front
 
-from sandbox_kernel.confine.seccomp_table import TOLD
+from sandbox_kernel.seccomp.table import TOLD
 from sandbox_kernel.session.denial_text import PlanFacts, denial_line, file_hint, memory_hint
 from sandbox_kernel.session.denials import KINDS, Denial
+from tests.launch.test_launch import LEVELS, UIDS, Front, _front
 
 NET, LEVEL = "network.mode", "isolation.level"
 

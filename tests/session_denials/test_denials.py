@@ -15,12 +15,14 @@ from typing import Any
 
 import pytest
 
-from sandbox_kernel.confine import linux, seccomp
+from sandbox_kernel import linux
+from sandbox_kernel.confine.seccomp import load_filter
+from sandbox_kernel.seccomp.program import compile_filter
 from sandbox_kernel.session import denials as module
 from sandbox_kernel.session.denials import Denial, Denials
 from tests.waiting import wait_for
 
-PROGRAM = seccomp.compile_filter(level="full", landlock_abi=7, told=True)
+PROGRAM = compile_filter(level="full", landlock_abi=7, told=True)
 SOCKET = {"x86_64": 41, "aarch64": 198}[linux.MACHINE]
 INET = Denial("socket", "AF_INET", 1, "network", "network.mode")
 
@@ -45,7 +47,7 @@ class Caller:
     def _serve(self, channel: socket.socket) -> None:
         signal.alarm(50)
         linux.set_no_new_privs()
-        listener = seccomp.load_filter(PROGRAM, listen=True)
+        listener = load_filter(PROGRAM, listen=True)
         socket.send_fds(channel, [b"listener"], [listener])
         linux.close_range(4)
         call = ctypes.CDLL(None, use_errno=True).syscall

@@ -1,0 +1,1 @@
+"""Proofs of the wall: what must fail is tried before the first cell runs. Trusted, and independent of `confine`."""

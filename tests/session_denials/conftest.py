@@ -1,6 +1,0 @@
-"""The small front of the tests of `confine` serves here too."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "confine"))
