@@ -13,6 +13,8 @@ from typing import Any
 
 LOST = "The variables of this session are lost; run the cells that made them again."
 KEPT = "The variables of this session are kept."
+# Exit status of a worker that ends because cells have changed what runs them.
+BROKEN_STATUS = 70
 
 
 def size_text(size: int) -> str:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .errors import size_text
+from .errors import BROKEN_STATUS, size_text
 
 # Why a worker ended, for the other cells that ran in it; the error's name is put in.
 BYSTANDER = "it was ended because of another cell, which ran at the same time ({})"
@@ -35,6 +35,8 @@ def describe_exit(status: int) -> str:
             "SIGXFSZ": "it wrote a file larger than the policy allows",
         }.get(name, "it was ended by a signal")
         return f"{cause} ({name})"
+    if os.WEXITSTATUS(status) == BROKEN_STATUS:
+        return "cells had changed what runs them, so that no other cell could be run in it"
     return f"the code ended the process itself (exit code {os.WEXITSTATUS(status)})"
 
 

@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from ..channel.framing import encode
+from ..errors import BROKEN_STATUS
 from . import parents, reserve, startup
 from .checkpoint import CannotCopy, Copier
 from .debugging import Debugging
@@ -66,6 +67,7 @@ class Server:
         self._bell = Bell()
         self._copier = Copier(link, loop, wakeup, self._bell, reattach=reattach, wake=self._wake)
         self._debugging = Debugging(kernel, link, loop)
+        self._broken = 0  # cells in a row that failed before or after their own code
         self.deaf = False  # what another shell has offered was not taken in time
 
     @property
@@ -185,14 +187,20 @@ class Server:
             return
         request.begun = True
         content: dict[str, Any] | None = None
+        broken = False
         try:
             self._wakeup.arm()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             content = await self._answer(request)
         except BaseException as error:  # an interrupt just before or after the cell, among others
             content = self._failure(request, error)
+            broken = isinstance(error, Exception) and not isinstance(error, MemoryError)
             await self._end_leftovers()
         self._finish(request, content)
+        if request.op == "execute":
+            self._broken = self._broken + 1 if broken else 0
+            if self._broken > 1:  # cells have changed what runs them so that no other cell can be run
+                leave(BROKEN_STATUS)
 
     async def _end_leftovers(self) -> None:
         """Ends a cell whose task was started when the interrupt came, but not waited for yet."""
