@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import time
 from pathlib import Path
 
 from ..errors import MemoryLimit
@@ -19,6 +21,7 @@ from ..policy import Limits
 CONTROLLERS = ("memory", "pids")
 # The watchdog, whose error tells the person more, is to act first; the group stops what it could not see in time.
 _MEMORY_ROOM = 17 / 16
+_TOGETHER_S = 5.0
 _FRONT, _SANDBOX = "sandbox-kernel-front", "sandbox-kernel-cells"
 
 
@@ -31,7 +34,8 @@ class Cgroup:
 
     def __init__(self, parent: Path, folder: Path, front: Path, memory: int) -> None:
         self._parent, self.folder, self._front, self._memory = parent, folder, front, memory
-        self._kills = 0
+        self._kills = self._untold = 0
+        self._until = 0.0  # when kills that nobody was told of are forgotten
 
     def add(self, pid: int) -> str:
         """Move a process into the group; what it forks from now on is in it, too.
@@ -49,11 +53,23 @@ class Cgroup:
             f"{name} {_read(self.folder / name)}" for name in ("memory.max", "pids.max") if _read(self.folder / name)
         )
 
-    def breach(self) -> MemoryLimit | None:
-        """The error, if the kernel has killed something in it for want of memory since this was asked last."""
+    def breach(self, status: int) -> MemoryLimit | None:
+        """The error, if a process that has ended like that was killed by the kernel for want of memory.
+
+        The kernel counts its kills and does not say whom: of several that end at about the same time (the workers of a
+        session and its branches) as many are told as there were kills.
+
+        Args:
+            status: of the process, from waitpid(2).
+        """
         before, self._kills = self._kills, _counter(self.folder / "memory.events", "oom_kill")
-        if self._kills == before:
+        now = time.monotonic()
+        if self._kills > before:
+            self._untold, self._until = self._kills - before, now + _TOGETHER_S
+        killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
+        if not killed or not self._untold or now > self._until:
             return None
+        self._untold -= 1
         return MemoryLimit(max(self._memory, int(_read(self.folder / "memory.peak") or 0)), self._memory)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..errors import LimitReached, SandboxError, WorkerLost
+from ..launch.cgroup import Cgroup
 from ..launch.link import ZygoteLink as Zygote
 from .proctree import ProcessTree, Share
 from .proofs import host_pid
@@ -135,10 +136,12 @@ class Family:
         founder: the first session's seat.
         owners: which seat a worker's number belongs to.
         closed: whether the zygote is gone.
+        group: the control group that all are in; None: there is none.
     """
 
     def __init__(self, zygote: Zygote | SandboxError) -> None:
         self._zygote = zygote
+        self.group: Cgroup | None = None
         self.owners: dict[int, Seat] = {}
         self.founder = Seat(self)
         self._seats = [self.founder]
@@ -232,6 +235,10 @@ class Family:
             self._forget()
 
     # ------------------------------------------------------------ limits of the whole sandbox
+
+    def breach(self, status: int) -> LimitReached | None:
+        """The limit because of which the kernel has ended a process, by its wait status."""
+        return self.group.breach(status) if self.group is not None else None
 
     def others_cpu_s(self, seat: Seat, tree: ProcessTree) -> float:
         """Processor time that is not this session's."""

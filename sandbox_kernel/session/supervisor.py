@@ -282,7 +282,7 @@ class Supervisor:
         self._zygote.kill(number)
         self._gone()
         worker.close()
-        error = self._cause or (self.group and self.group.breach()) or WorkerLost(describe_exit(status))
+        error = self._cause or self._zygote.family.breach(status) or WorkerLost(describe_exit(status))
         error.data.setdefault("status", os.waitstatus_to_exitcode(status))
         self._cause = None
         if self._waking is not None:  # what was to replace it did not wake either
@@ -384,6 +384,7 @@ class Supervisor:
             self.copies = Copies(self._loop, self._zygote, self.level)
             self._on_zygote(event)
             if self.group is not None:
+                self._zygote.family.group = self.group
                 self.details = {**self.details, "notes": [*self.details.get("notes", ()), self.group.add(event["pid"])]}
             self._fork()
 

@@ -6,7 +6,9 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
+from signal import SIGKILL, SIGSEGV
 
 import pytest
 
@@ -68,12 +70,24 @@ def test_a_process_that_did_not_arrive_is_told(tree: Path, monkeypatch: pytest.M
 
 def test_kills_are_told_once(tree: Path) -> None:
     group = make(tree)
-    assert group.breach() is None
+    assert group.breach(SIGKILL) is None
     (group.folder / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\n")
     (group.folder / "memory.peak").write_text(str(169 * MIB))
-    error = group.breach()
+    assert group.breach(SIGSEGV) is None, "it ended by itself"
+    error = group.breach(SIGKILL)
     assert isinstance(error, MemoryLimit) and (error.data["used"], error.data["allowed"]) == (169 * MIB, 160 * MIB)
-    assert group.breach() is None
+    assert group.breach(SIGKILL) is None
+
+
+def test_of_two_that_are_killed_together_both_are_told(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = make(tree)
+    (group.folder / "memory.events").write_text("oom_kill 2\n")
+    assert group.breach(SIGKILL) is not None and group.breach(SIGKILL) is not None
+    assert group.breach(SIGKILL) is None
+    (group.folder / "memory.events").write_text("oom_kill 4\n")
+    assert group.breach(SIGKILL) is not None
+    monkeypatch.setattr(time, "monotonic", lambda: 1e9)
+    assert group.breach(SIGKILL) is None, "the other one was a child's"
 
 
 def test_the_end_kills_what_is_left(tree: Path) -> None:
