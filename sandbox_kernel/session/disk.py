@@ -8,12 +8,15 @@ smaller of the two is close to the truth, and the files are only looked at when 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 _WORTH_COUNTING = 8 * 1024**2
 _ENTRIES = 20_000
+# What a file, folder or link counts at least: the entries of a file system can be used up as well as its bytes.
+_ENTRY_BYTES = 1024
 
 
 class DiskUse:
@@ -31,6 +34,7 @@ class DiskUse:
         self._free: int | None = None
         self._since = 0.0
         self._looked: tuple[int, int] = (0, 0)
+        self._start_walk()
 
     def begin(self) -> None:
         """A cell begins."""
@@ -38,6 +42,11 @@ class DiskUse:
         if self._cells > 1:  # of a session and of its branches, at the same time
             return
         self._free, self._since, self._looked = self._free_bytes(), time.time(), (0, 0)
+        self._start_walk()
+
+    def _start_walk(self) -> None:
+        self._walk: Iterator[int] | None = None
+        self._whole = self._part = 0
 
     def end(self) -> None:
         """The cell has ended."""
@@ -45,9 +54,10 @@ class DiskUse:
         if self._cells:
             return
         self._before, self._free = self.used(), None
+        self._start_walk()
 
     def used(self, interest: int = 0) -> int:
-        """Bytes, by all cells so far. Walks the folders, `_ENTRIES` at most, when the disk got much fuller.
+        """Bytes, by all cells so far. Walks the folders, `_ENTRIES` at a time, when the disk got much fuller.
 
         Args:
             interest: below it the answer may be too large, and nothing is walked.
@@ -60,7 +70,7 @@ class DiskUse:
         if gone < _WORTH_COUNTING:
             return max(0, self._before + min(gone, 0))
         at, changed = self._looked
-        if gone - at > _WORTH_COUNTING:
+        if abs(gone - at) > _WORTH_COUNTING or self._walk is not None:
             changed = self._changed_bytes()
             self._looked = (gone, changed)
         return self._before + min(gone, changed)
@@ -70,12 +80,26 @@ class DiskUse:
         for folder in self._folders:
             with contextlib.suppress(OSError):
                 found = os.statvfs(folder)
-                seen[os.stat(folder).st_dev] = found.f_bfree * found.f_frsize
+                seen[os.stat(folder).st_dev] = found.f_bfree * found.f_frsize + found.f_ffree * _ENTRY_BYTES
         return sum(seen.values())
 
     def _changed_bytes(self) -> int:
-        """Of all files whose content or size changed since the cell began."""
-        total, left, todo = 0, _ENTRIES, list(self._folders)
+        """Of all files whose content or size changed since the cell began.
+
+        Looks at `_ENTRIES` at a time and goes on from there the next time, so that no number of files can hide one.
+        The last complete sum stands until more than that was found again.
+        """
+        self._walk = self._walk or self._sizes()
+        for size in itertools.islice(self._walk, _ENTRIES):
+            if size < 0:
+                self._whole, self._part, self._walk = self._part, 0, None
+                return self._whole
+            self._part += size
+        return max(self._whole, self._part)
+
+    def _sizes(self) -> Iterator[int]:
+        """What each file or folder counts; -1 at the end."""
+        todo = list(self._folders)
         while todo:
             try:
                 entries = os.scandir(todo.pop())
@@ -83,15 +107,13 @@ class DiskUse:
                 continue
             with entries:
                 for entry in entries:
-                    left -= 1
-                    if left < 0:
-                        return total
+                    size = 0
                     with contextlib.suppress(OSError):
                         if entry.is_dir(follow_symlinks=False):
                             todo.append(entry.path)
-                            continue
                         found = entry.stat(follow_symlinks=False)
                         # (The clock that files are stamped with may be some milliseconds behind.)
                         if found.st_ctime >= self._since - 0.05:
-                            total += found.st_blocks * 512
-        return total
+                            size = max(found.st_blocks * 512, _ENTRY_BYTES)
+                    yield size
+        yield -1

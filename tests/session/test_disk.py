@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from sandbox_kernel.session import disk
 from sandbox_kernel.session.disk import DiskUse
 
 MIB = 1024**2
@@ -77,4 +79,40 @@ def test_links_are_not_followed(use: DiskUse, tmp_path: Path, tmp_path_factory: 
     use.begin()
     write(outside / "big2", 50 * MIB)
     free["free"] -= 50 * MIB
-    assert use.used() == 0
+    assert use.used() <= 1024, "the link itself"
+
+
+def test_no_number_of_other_files_hides_a_large_one(
+    use: DiskUse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_ENTRIES", 10)
+    free: dict[str, int] = use.free  # type: ignore[attr-defined]
+    for name in range(25):
+        (tmp_path / f"{name}").mkdir()
+        (tmp_path / f"{name}" / "old").touch()
+    use.begin()
+    write(tmp_path / "12" / "large", 50 * MIB)
+    free["free"] -= 60 * MIB
+    seen = [use.used() for _ in range(12)]
+    assert 50 * MIB <= seen[-1] < 51 * MIB, "found in one of the looks, and counted once"
+    (tmp_path / "12" / "large").unlink()
+    free["free"] += 30 * MIB
+    assert [use.used() for _ in range(12)][-1] < MIB
+
+
+def test_empty_files_count_too(use: DiskUse, tmp_path: Path) -> None:
+    free: dict[str, int] = use.free  # type: ignore[attr-defined]
+    use.begin()
+    for name in range(100):
+        (tmp_path / f"{name}").symlink_to("x")
+    free["free"] -= 9 * MIB
+    assert use.used() == 100 * 1024
+
+
+def test_used_up_entries_count_as_used_up_space(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {"f_bfree": 1000, "f_frsize": 4096, "f_ffree": 50_000}
+    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(**state))
+    use = DiskUse([str(tmp_path)])
+    use.begin()
+    state["f_ffree"] -= 20_000
+    assert use.used(interest=10**9) == 20_000 * 1024
