@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-# Enough for a traceback, and for the next cell to be read and compiled. It is never written to, so it takes none of
-# the machine's memory; the limit counts it.
+import mmap
+
+# Enough for a traceback, and for the next cell to be read and compiled. The limit counts it (RLIMIT_DATA counts what is
+# mapped privately and may be written); as nothing is ever written to it, it takes none of the machine's memory. A
+# `bytearray` would: it is filled with zeros.
 _BYTES = 8 << 20
 
-_held: bytearray | None = None
+_held: mmap.mmap | None = None
 
 
 def take() -> None:
@@ -14,12 +17,14 @@ def take() -> None:
     global _held
     if _held is None:
         try:
-            _held = bytearray(_BYTES)
-        except MemoryError:
+            _held = mmap.mmap(-1, _BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except (OSError, MemoryError):
             return
 
 
 def release() -> None:
     """There is no other memory left."""
     global _held
-    _held = None
+    if _held is not None:
+        _held.close()
+        _held = None
