@@ -35,6 +35,9 @@ LAST = 2
 Bytes = bytes | bytearray | memoryview
 
 _HEAD = struct.Struct("!IH")
+_WHOLE = struct.Struct("!BIH")  # a packet that is all of a frame without buffers begins so
+HEAD_BYTES = _WHOLE.size
+_BRACE = ord("}")
 _PAYLOAD_BYTES = PACKET_BYTES - 1
 _FLAGS = tuple(bytes((flags,)) for flags in range(4))
 
@@ -171,7 +174,27 @@ def check(text: bytes, buffers: Sequence[memoryview], bounds: Bounds = DEFAULT_B
 
 def packet_of(text: bytes) -> bytes:
     """A short frame without buffers, which is one packet."""
-    return b"\3" + _HEAD.pack(len(text), 0) + text
+    return _WHOLE.pack(FIRST | LAST, len(text), 0) + text
+
+
+def stream_head(parent: str, name: str) -> bytes:
+    """How the JSON of a message with printed text begins, up to the text itself."""
+    return dumps({"type": "stream", "parent": parent, "name": name})[:-1] + b',"text":'
+
+
+def lone_text(packet: bytes, head: bytes) -> bytes | None:
+    """What stands between `head` and the last brace of a frame's JSON; None when `packet` is not all of such a frame.
+
+    It may be anything that the sender likes, also more than one value.
+    """
+    begins = HEAD_BYTES + len(head)
+    size = len(packet)
+    if (
+        head and packet[HEAD_BYTES:begins] == head and packet[-1] == _BRACE and size <= PACKET_BYTES
+        and _WHOLE.unpack_from(packet) == (FIRST | LAST, size - HEAD_BYTES, 0)
+    ):  # fmt: skip
+        return packet[begins:-1]
+    return None
 
 
 def split(text: bytes, buffers: Sequence[Bytes] = ()) -> Iterator[bytes]:
@@ -234,6 +257,10 @@ class Assembler:
         self._body: bytearray | None = None
         self._sizes: tuple[int, ...] = ()
         self._due = 0
+
+    def drop(self) -> None:
+        """Forget an unfinished frame: another one has begun."""
+        self._body = None
 
     def feed(self, packet: bytes) -> Frame | None:
         """Takes one packet and returns a frame when it was the frame's last.

@@ -16,15 +16,21 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..channel import schema
-from ..channel.framing import FROM_WORKER, PACKET_BYTES, Assembler, encode
+from ..channel.framing import FROM_WORKER, HEAD_BYTES, PACKET_BYTES, Assembler, encode
 from ..errors import ProtocolError
+from .text_packets import TextPackets
 
-_PACKETS_PER_TURN = 64
+_PACKETS_PER_TURN = 256
 # Small writes that have come by the same turn are handled as one, up to this many bytes on the channel: between two
 # looks whether more may be read.
 _MERGED_BYTES = 8192
 _PIPE_BYTES = 65536
+_TURNS_BEFORE_PIPES = 16  # in which all is read that the channel can hold
 _RETRY_S = 0.005
+_SENT_BYTES = 1 << 19
+# So many packets of text in one turn, up to the last that there was, tell of a loop that prints.
+_MANY_PACKETS = 16
+_REST_S = 0.001
 # What may still be read after the worker is dead. Its children can keep writing to the pipes for ever.
 _LAST_PACKETS = 20_000
 _LAST_PIPE_READS = 256
@@ -57,6 +63,8 @@ class WorkerLink:
         self._loop = loop
         self._on_message, self._on_raw, self._on_broken, self._pressed = on_message, on_raw, on_broken, pressed
         self._channel, self._far_channel = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # As much as the system allows: small packets fill the usual size within a millisecond.
+        self._far_channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_BYTES)
         self._assembler = Assembler(FROM_WORKER)
         self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
         self._owned: set[int] = set()
@@ -67,11 +75,14 @@ class WorkerLink:
             os.set_blocking(near, False)
             self._pipes[near] = (name, codecs.getincrementaldecoder("utf-8")("replace"))
             self._far_pipes.append(far)
-        self._writes: list[schema.Stream] = []  # of one cell to one stream, not handed on yet
+        self._writes: list[str] = []  # of one cell to one stream, not handed on yet
+        self._writes_key = ("", "")
         self._writes_bytes = 0
+        self._text_packets = TextPackets()
         self._broken = False
         self._closed = False
-        self._reading = False
+        self._reading = self._resting = False
+        self._behind, self._held_up = False, 0  # whether the last turn left packets; how many turns the pipes waited
 
     def hand_over(
         self, *, on_message: Callable[[schema.Message, list[memoryview], int], None],
@@ -170,12 +181,30 @@ class WorkerLink:
         self._loop.call_later(_RETRY_S, self._resume)
 
     def _readable(self) -> None:
-        for _ in range(_PACKETS_PER_TURN):
-            if not self._receive() or (not self._writes and self._pressed()):
+        many, self._behind = False, True
+        for at in range(_PACKETS_PER_TURN):
+            if not self._receive():
+                many, self._behind = at >= _MANY_PACKETS and bool(self._writes), False
+                break
+            if not self._writes and self._pressed():
                 break
         self._hand_on()
         if not self._broken and self._pressed():
             self._pause()
+        elif many and not self._broken and self._reading:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Let text gather for a moment: to be woken for each packet costs both sides more than the packet does."""
+        self._resting = True
+        self._loop.remove_reader(self._channel.fileno())
+        self._loop.call_later(_REST_S, self._rested)
+
+    def _rested(self) -> None:
+        resting, self._resting = self._resting, False
+        if resting and self._reading and not self._broken:
+            self._loop.add_reader(self._channel.fileno(), self._readable)
+            self._readable()
 
     def _receive(self) -> bool:
         """Handle one packet; False when there is none or the channel is broken."""
@@ -192,13 +221,19 @@ class WorkerLink:
         if not packet:
             self._break(None)
             return False
+        text = self._text_packets.read(packet)
+        if text is not None:
+            self._assembler.drop()
+            self._hold(self._text_packets.key, text, len(packet) - HEAD_BYTES)
+            return not self._broken
         try:
             frame = self._assembler.feed(packet)
             if frame is not None:
                 size = len(frame.json) + sum(map(len, frame.buffers))
                 message = schema.decode(frame)
                 if isinstance(message, schema.Stream):
-                    self._hold(message, size)
+                    self._text_packets.learn(message)
+                    self._hold(self._text_packets.key, message.text, size)
                 else:
                     self._hand_on()
                     self._on_message(message, frame.buffers, size)
@@ -207,11 +242,11 @@ class WorkerLink:
             return False
         return not self._broken
 
-    def _hold(self, message: schema.Stream, size: int) -> None:
-        writes = self._writes
-        if writes and (message.parent, message.name) != (writes[0].parent, writes[0].name):
+    def _hold(self, key: tuple[str, str], text: str, size: int) -> None:
+        if key is not self._writes_key and key != self._writes_key:
             self._hand_on()
-        writes.append(message)
+            self._writes_key = key
+        self._writes.append(text)
         self._writes_bytes += size
         if self._writes_bytes >= _MERGED_BYTES:
             self._hand_on()
@@ -220,11 +255,11 @@ class WorkerLink:
         """What was held of text: `print` alone writes twice, and a message costs the same whatever its length."""
         if not self._writes:
             return
-        first, text = self._writes[0], "".join(write.text for write in self._writes)
+        (parent, name), text = self._writes_key, "".join(self._writes)
         size, self._writes_bytes = self._writes_bytes, 0
         self._writes.clear()
         try:
-            self._on_message(schema.Stream(parent=first.parent, name=first.name, text=text), [], size)
+            self._on_message(schema.Stream(parent=parent, name=name, text=text), [], size)  # type: ignore[arg-type]
         except ProtocolError as error:
             self._break(error)
 
@@ -237,6 +272,12 @@ class WorkerLink:
         self._on_broken(error)
 
     def _pipe_readable(self, fd: int) -> None:
+        # What was printed before comes first. (A worker that prints without end does not hold up the pipes for ever.)
+        self._rested()
+        if self._behind and self._held_up < _TURNS_BEFORE_PIPES:
+            self._held_up += 1
+            return
+        self._held_up = 0
         if self._read_pipe(fd) and self._pressed():
             self._pause()
 

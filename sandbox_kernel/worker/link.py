@@ -6,6 +6,7 @@ may print from signal handlers that interrupt a send. So everything that must no
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import contextlib
 import ctypes
@@ -117,6 +118,7 @@ class Link:
         self._socket = socket.socket(fileno=descriptor)
         self._socket.setblocking(True)
         self._socket.set_inheritable(False)
+        self._send_one = self._socket.send
         self.pid = os.getpid()
         self._sending = threading.RLock()
         self._busy = False
@@ -181,6 +183,14 @@ class Link:
         `print` writes its text and the line's end apart. A send that lets other threads run would mix the lines
         of threads that print at the same time.
         """
+        if not self._busy and not _thread._count():  # of threads besides the first: nobody is there to mix in
+            try:
+                self._send_one(packet)
+            except OSError as error:
+                if error.errno in _GONE:
+                    leave()
+                raise
+            return
         with self._sending:
             if not self._busy and self._send_holding_gil(
                 self._socket.fileno(), packet, len(packet), _QUICK_FLAGS

@@ -15,13 +15,14 @@ from typing import Any
 
 from ipykernel import iostream
 
-from ..channel.framing import SURROGATES, dumps, packet_of, split
+from ..channel.framing import SURROGATES, packet_of, split, stream_head
 from .link import Link
 from .per_shell import PerShell
 from .session import ChannelSession, request_id, write_raw
 
 PIECE_CHARS = 4 * 1024 * 1024  # at most 24 MiB of JSON, below the bound of a frame
 _QUICK_CHARS = 8 * 1024  # with escapes never more than one packet
+_NO_PREFIX = (None, b"", b"")
 
 
 class OutStream(iostream.OutStream):
@@ -46,19 +47,16 @@ class OutStream(iostream.OutStream):
         self._parent_header: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("parent_header")
         self._parent_header.set({})
         self._parent_header_global = {}
-        # The header that was written for last, with how its frames begin. (A request's dictionary does not change.)
-        self._prefix: tuple[object, bytes] = (None, b"")
+        # The header that was written for last, with how its frames begin and the packet of a line's end, which is half
+        # of what `print` writes. (A request's dictionary does not change.)
+        self._prefix: tuple[object, bytes, bytes] = _NO_PREFIX
         self._unfinished = ""
 
     def attach(self, link: Link) -> None:
         """From now on text goes through `link`; before, and in forked children, to the pipe."""
         self._link = link
         self._master_pid = link.pid
-        self._prefix = (None, b"")
-
-    def _make_prefix(self, parent: str) -> bytes:
-        head = dumps({"type": "stream", "parent": parent, "name": self.name})
-        return head[:-1] + b',"text":'
+        self._prefix = _NO_PREFIX
 
     def write(self, string: str) -> int:
         """Sends `string`; in a forked child its lines go to the pipe on this stream's descriptor."""
@@ -77,10 +75,14 @@ class OutStream(iostream.OutStream):
         if getattr(self._local, "hooks", None):
             self._write_through_hooks(string, header)
             return len(string)
-        known, prefix = self._prefix
+        known, prefix, line_end = self._prefix
         if known is not header:
-            prefix = self._make_prefix(request_id(header))
-            self._prefix = (header, prefix)
+            prefix = stream_head(request_id(header), self.name)
+            line_end = packet_of(prefix + b'"\\n"}')
+            self._prefix = (header, prefix, line_end)
+        if string == "\n":
+            link.send_quickly(line_end)
+            return 1
         if len(string) <= _QUICK_CHARS:
             link.send_quickly(packet_of(prefix + encode_basestring(string).encode("utf-8", SURROGATES) + b"}"))
             return len(string)

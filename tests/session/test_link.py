@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from sandbox_kernel.channel import schema
-from sandbox_kernel.channel.framing import encode
+from sandbox_kernel.channel.framing import PACKET_BYTES, encode, packet_of, stream_head
 from sandbox_kernel.errors import ProtocolError
 from sandbox_kernel.session.link import _MERGED_BYTES, WorkerLink
+from sandbox_kernel.session.text_packets import TextPackets
 
 
 def write(text: str, parent: str = "a", name: str = "stdout") -> dict[str, Any]:
@@ -22,8 +24,12 @@ def write(text: str, parent: str = "a", name: str = "stdout") -> dict[str, Any]:
 CLEAR = {"type": "publish", "parent": "a", "msg_type": "clear_output", "content": {"wait": False}, "metadata": {}}
 
 
-def received(*packets: bytes) -> list[Any]:
-    """What a link hands on of these packets, sent before it reads: (parent, name, text, size), a kind, or an error."""
+def received(*packets: bytes, later: Sequence[bytes] = ()) -> list[Any]:
+    """What a link hands on of these packets, sent before it reads: (parent, name, text, size), a kind, or an error.
+
+    Args:
+        later: packets that are sent once it has read the others; waits for what they bring.
+    """
 
     async def run() -> list[Any]:
         found: list[Any] = []
@@ -44,6 +50,11 @@ def received(*packets: bytes) -> list[Any]:
             link.start()
             for _ in range(20):
                 await asyncio.sleep(0)
+            known = len(found)
+            for packet in later:
+                far.send(packet)
+            while later and len(found) == known:
+                await asyncio.sleep(0.001)
         link.close()
         return found
 
@@ -80,3 +91,38 @@ def test_what_came_before_nonsense_is_shown(nonsense: bytes) -> None:
     *before, error = received(*sent(write("1"), write("2")), nonsense)
     assert [found[2] for found in before] == ["12"]
     assert isinstance(error, ProtocolError)
+
+
+HEAD = stream_head("a", "stdout")
+LIKE_TEXT = [packet_of(HEAD + text + b"}") for text in (
+    b'"x"', b'"\xc3\xa4\\n"', b'""', b' "x"', b'"x" ', b'"x","text":"y"', b'"x","name":"stderr"', b'"x","other":1',
+    b"1", b"null", b'["x"]', b'"x', b'x"', b"", b'"x"}', b'"x"}{"', b'"\\ud800"', b'"\xff"', b'"a\nb"',
+    b'"' + b"x" * PACKET_BYTES + b'"',
+)]  # fmt: skip
+GOOD = LIKE_TEXT[0]
+LIKE_TEXT += [
+    GOOD[:-1], GOOD + b" ", b"\2" + GOOD[1:], b"\1" + GOOD[1:], b"\7" + GOOD[1:], GOOD[:6] + b"\1" + GOOD[7:], GOOD[:7],
+    b"\3", *encode(write("x", "b")), *encode(CLEAR),
+    next(encode(write("x" * PACKET_BYTES))),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("packet", LIKE_TEXT, ids=range(len(LIKE_TEXT)))
+def test_text_is_read_quickly_as_it_would_be_otherwise(packet: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    *begun, _ = encode(write("y" * PACKET_BYTES))
+    packets = [*sent(write("1"), write("2")), packet, *sent(write("3"), write("4")), *begun, *sent(write("5"))]
+    found = received(*packets)
+    monkeypatch.setattr(TextPackets, "read", lambda *_: None)
+    assert list(map(str, found)) == list(map(str, received(*packets)))
+
+
+def test_the_quick_way_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandbox_kernel.session.text_packets._text_of", lambda _text: "quick ")
+    first, _, last = received(*sent(write("1"), write("2"), CLEAR, write("3")))
+    assert (first[2], last[2]) == ("1quick ", "quick ")
+
+
+def test_what_comes_while_text_gathers_arrives() -> None:
+    many = sent(*(write(f"{i}\n") for i in range(40)))
+    found = received(*many, later=sent(write("x")))
+    assert "".join(text for _, _, text, _ in found).endswith("39\nx")
