@@ -35,7 +35,8 @@ def unpack(memory: memoryview, most: int) -> Any:
         ProtocolError: it is no frame; whoever sent it means harm.
     """
     # Objects take more than their bytes on the way; a small value has no business to become a large one.
-    budget = frames.Budget(wire_bytes=most, memory_bytes=min(8 * most, 64 * len(memory) + (16 << 20)))
+    budget = frames.Budget(wire_bytes=most, memory_bytes=min(8 * most, 64 * len(memory) + (16 << 20)),
+                           unfolded_bytes=min(8 * most, frames.DEFAULT_BUDGET.unfolded_bytes))  # fmt: skip
     try:
         return frames.loads(*transport.unpack(memory, budget=budget), budget=budget)
     except FrameRefused as error:

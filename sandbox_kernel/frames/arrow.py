@@ -103,6 +103,8 @@ def _split(receiver: Receiver, column: Any) -> Any:
         codes = np.asarray(view)
         if length and codes.max() >= len(uniques):
             raise ValueError("a code stands for nothing")
+        if length:
+            receiver.charge(int(np.array(list(map(_text_bytes, uniques)))[codes].sum()))
         return pa.array(uniques, pa.large_string()).take(pa.array(codes))
     separator, data = rest
     if type(separator) is not str or len(separator) != 1 or not separator.isascii():
@@ -116,6 +118,18 @@ def _split(receiver: Receiver, column: Any) -> Any:
     if len(found) != length:
         raise ValueError("a column is not as long as it says")
     return found
+
+
+def _text_bytes(text: str | None) -> int:
+    """What a text takes in Arrow memory, or more."""
+    if not text:
+        return 0
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+def charge_texts(receiver: Receiver, texts: Any) -> None:
+    """Account for Arrow memory with these texts: one that many rows share is there for each of them."""
+    receiver.charge(sum(map(_text_bytes, texts)))
 
 
 def quick(column: Any) -> bool:
@@ -134,5 +148,7 @@ def build_arrow(receiver: Receiver, text: str, values: Any, missing: Any) -> Any
         import pyarrow as pa
     except ImportError:
         return values
+    if text in TEXTS:
+        charge_texts(receiver, values.to_numpy(object, na_value=None))
     kind = {"float": "float32", "double": "float64", "bool": "bool_"}.get(text, text)
     return pd.array(values, dtype=pd.ArrowDtype(getattr(pa, kind)()))

@@ -285,9 +285,13 @@ def _read_bytes(receiver: Receiver, length: int, widths: Any, data: Any) -> list
 
 def _read_decimals(receiver: Receiver, length: int, texts: Any) -> list[Decimal]:
     values = decode(receiver, texts, forbidden="NAT?qdbDoutUvm")
-    if not all(map(DECIMAL.fullmatch, values)):
+    distinct = dict.fromkeys(values) if texts[0] == "c" else values  # a long one that repeats is read once
+    if not all(map(DECIMAL.fullmatch, distinct)):
         raise ValueError("a decimal number is none")
-    return list(map(Decimal, values))
+    if texts[0] != "c":
+        return list(map(Decimal, values))
+    known = {text: Decimal(text) for text in distinct}
+    return list(map(known.__getitem__, values))
 
 
 def _read_dates(receiver: Receiver, length: int, data: Any) -> list[dt.date]:

@@ -47,9 +47,16 @@ def build_array(receiver: Receiver, code: Any, shape: Any, order: Any, data: Any
         raise ValueError("an array has not as many bytes as its shape needs")
     flat = own_memory(receiver, memory, dtype)
     if not size:
-        return np.empty(shape, dtype, order)  # no memory, but a shape
+        promise_shape(receiver, shape)
+        return np.ndarray(shape, dtype, order=order)  # no memory, but a shape; `np.empty` makes one byte of none
     check_items(flat)
     return flat.reshape(shape, order=order)
+
+
+def promise_shape(receiver: Receiver, shape: tuple[int, ...]) -> None:
+    """Account for an array without data: as a list it is lists of lists down to the first axis without items."""
+    before = shape[: shape.index(0)] if 0 in shape else shape
+    receiver.promise(64 * math.prod(before))
 
 
 def own_memory(receiver: Receiver, memory: Any, dtype: np.dtype[Any]) -> Array:
@@ -79,6 +86,8 @@ def build_object_array(receiver: Receiver, shape: Any, column: Any) -> Array:
     flat = object_array(receiver, column)
     if math.prod(shape) != len(flat):
         raise ValueError("an array of objects has another shape than values")
+    if not len(flat):
+        promise_shape(receiver, shape)
     return flat.reshape(shape)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from .arrow import quick, split_texts
+from .arrow import charge_texts, quick, split_texts
 from .construct import integers
 from .construct_numpy import Array, object_array
 from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LENGTH, SLOW_FREQUENCY_LENGTH
@@ -49,6 +49,18 @@ def _index_argument(index: Any) -> pd.Index:
     return index
 
 
+def _unfold(receiver: Receiver, index: pd.Index) -> None:
+    """Account for a range that pandas is about to make an array of: as categories, as a level."""
+    if isinstance(index, pd.RangeIndex):
+        receiver.charge(16 * len(index))
+
+
+def _rows_have_data(receiver: Receiver, index: pd.Index) -> None:
+    """Take back what a range promised: there is at least a byte of data for each of its labels."""
+    if isinstance(index, pd.RangeIndex):
+        receiver.promise(-8 * len(index))
+
+
 # --- extension arrays ---------------------------------------------------------------------------------------
 
 
@@ -59,7 +71,8 @@ def build_extension(receiver: Receiver, kind: Any, *parts: Any) -> Any:
 def _categorical(receiver: Receiver, codes: Any, categories: Any, ordered: Any) -> Any:
     if type(ordered) is not bool or isinstance(categories, pd.MultiIndex):
         raise ValueError("categories are none")
-    receiver.hashing.check_labels(_index_argument(categories))
+    _unfold(receiver, _index_argument(categories))
+    receiver.check_labels(categories)
     # from_codes checks that every code has a category, and the dtype that the categories are distinct.
     dtype = pd.CategoricalDtype(categories, ordered)
     return pd.Categorical.from_codes(_flat(codes, "i"), dtype=dtype)
@@ -111,6 +124,7 @@ def _sparse(receiver: Receiver, kind: Any, length: Any, values: Any, places: Any
         raise ValueError("a sparse column has other places than values")
     if len(places) and (places[0] < 0 or places[-1] >= length or (places[1:] <= places[:-1]).any()):
         raise ValueError("the places of a sparse column are not in order")
+    receiver.promise_sparse(length)
     if hasattr(pd.arrays.SparseArray, "from_indices"):
         return pd.arrays.SparseArray.from_indices(values, places, length, fill, kind)
     # Before pandas 3.1 no public constructor takes places.
@@ -154,6 +168,8 @@ def _string(receiver: Receiver, storage: Any, missing: Any, column: Any) -> Any:
         return dtype.__from_arrow__(split_texts(receiver, column))
     values = object_array(receiver, column)
     receiver.charge(16 * len(values))
+    if dtype is not None and dtype.storage != "python":
+        charge_texts(receiver, values)
     if dtype is None:
         return np.where(values == None, np.nan, values)  # noqa: E711 - for each element
     return dtype.construct_array_type()._from_sequence(values, dtype=dtype)  # `pd.array`, without its questions
@@ -218,7 +234,9 @@ def _range(receiver: Receiver, name: Any, start: Any, stop: Any, step: Any) -> p
     integers(start, stop, step)
     if any(abs(part) >= 2**62 for part in (start, stop, step)) or len(range(start, stop, step)) > LENGTH:
         raise ValueError("a range of labels is too long")
-    return pd.RangeIndex(start, stop, step, name=name)
+    index = pd.RangeIndex(start, stop, step, name=name)
+    receiver.promise(8 * len(index))
+    return index
 
 
 def _multi(receiver: Receiver, name: Any, levels: Any, codes: Any, sortorder: Any, names: Any) -> pd.Index:
@@ -231,10 +249,11 @@ def _multi(receiver: Receiver, name: Any, levels: Any, codes: Any, sortorder: An
     for part, code in zip(levels, codes, strict=True):
         if isinstance(_index_argument(part), pd.MultiIndex):
             raise ValueError("a level is no plain index")
+        _unfold(receiver, part)
         # pandas checks too, but only after it has made the codes as narrow as the level needs.
         if len(_flat(code, "i")) and (code.min() < -1 or code.max() >= len(part)):
             raise ValueError("a code has no label")
-        receiver.hashing.check_labels(part)
+        receiver.check_labels(part)
     return pd.MultiIndex(
         levels=levels, codes=list(codes), sortorder=sortorder, names=list(names),
         verify_integrity=True, copy=False,
@@ -285,6 +304,8 @@ def build_frame(receiver: Receiver, labels: Any, index: Any, data: Any, attrs: A
         if data.shape != (len(index), len(labels)) or not COLUMN_DTYPE.fullmatch(data.dtype.str):
             raise ValueError("a table has another shape than labels")
         frame = pd.DataFrame(data, index=index, columns=labels, copy=False)
+        if data.size:
+            _rows_have_data(receiver, index)
     else:
         if type(data) is not tuple or len(data) != len(labels):
             raise ValueError("a table has other columns than labels")
@@ -295,7 +316,13 @@ def build_frame(receiver: Receiver, labels: Any, index: Any, data: Any, attrs: A
             columns[number] = _unchanged(values, index)
         frame = pd.DataFrame(columns, index=index, copy=False)
         frame.columns = labels
+        if not all(map(_is_sparse, data)):
+            _rows_have_data(receiver, index)
     return _finished(receiver, frame, attrs, duplicates)
+
+
+def _is_sparse(values: Any) -> bool:
+    return isinstance(values, pd.arrays.SparseArray)
 
 
 def _unchanged(values: Any, index: pd.Index) -> Any:
@@ -312,6 +339,8 @@ def build_series(receiver: Receiver, data: Any, index: Any, name: Any, attrs: An
     hash(name)
     dtype = object if type(values) is np.ndarray and values.dtype == object else None
     series = pd.Series(values, index=index, name=name, dtype=dtype, copy=False)
+    if not _is_sparse(values):
+        _rows_have_data(receiver, index)
     return _finished(receiver, series, attrs, duplicates)
 
 
@@ -324,7 +353,7 @@ def _finished(receiver: Receiver, table: Any, attrs: Any, duplicates: Any) -> An
         table.attrs = attrs
     if not duplicates:
         for axis in table.axes:
-            receiver.hashing.check_labels(axis)
+            receiver.check_labels(axis)
         table.flags.allows_duplicate_labels = False
     return table
 

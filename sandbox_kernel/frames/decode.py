@@ -87,7 +87,9 @@ def _attempt(payload: Bytes, buffers: Iterable[Bytes], budget: Budget) -> tuple[
     except Exception as error:
         # Anything that a constructor says about its arguments, an index out of range, a truncated number.
         text = f"{type(error).__name__}: {error}"[:200]
-    return None, f"this is not a frame, or one that was tampered with: {text}", in_order
+    if in_order:
+        return None, f"this frame is too much to be read here: {text}", True
+    return None, f"this is not a frame, or one that was tampered with: {text}", False
 
 
 _i4 = struct.Struct("<i").unpack_from
@@ -324,6 +326,7 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
         raise Malformed("it does not end where its value ends")
     if names != calls or receiver.taken != used or used != len(buffers):
         raise Malformed("it has names or buffers that it does not use")
+    receiver.settle()
     return stack[0]
 
 

@@ -25,11 +25,14 @@ class Budget:
         wire_bytes: of the payload and its buffers together.
         memory_bytes: of what is built besides the buffers (arrays use these in place): eight bytes for each row of
             each column of objects, and the objects themselves.
+        unfolded_bytes: of what takes no memory until it is used: ranges of labels, the rows of a table without
+            data, sparse columns, arrays without items. Counted as eight bytes a label or row.
         opcodes: steps of the decoder, about a tenth of a microsecond each.
     """
 
     wire_bytes: int = 4096 * MIB
     memory_bytes: int = 4096 * MIB
+    unfolded_bytes: int = 1024 * MIB
     opcodes: int = 10_000_000
 
 

@@ -16,6 +16,7 @@ from .reduce import REDUCERS, Call, Sender, zone_or_none
 from .reduce_numpy import object_column, reduce_array, reduce_objects
 
 _SAMPLE = 512
+_REPEATED_BYTES = 40  # a text, on average
 FEW_COLUMNS = 16
 _ADVICE = "Convert it with x.astype(object), or leave it out."
 
@@ -100,7 +101,9 @@ def _string(sender: Sender, array: Any, depth: int) -> Call:
 def _string_column(sender: Sender, array: Any, depth: int) -> columns.Column:
     """The strings, with None for the missing ones. Repeated ones are found without making an object for each row."""
     length = len(array)
-    if length >= 2 * _SAMPLE and columns.repeats(array[:: length // _SAMPLE].to_numpy(object).tolist()):
+    # Arrow memory has each repeated text in full. Sent once, a long one would cost the receiver many times its bytes.
+    short = array.dtype.storage == "python" or array.nbytes <= _REPEATED_BYTES * length
+    if short and length >= 2 * _SAMPLE and columns.repeats(array[:: length // _SAMPLE].to_numpy(object).tolist()):
         codes, uniques = pd.factorize(array)
         if len(uniques) <= length // 4:
             texts = [*uniques.to_numpy(object).tolist()]

@@ -37,7 +37,7 @@ from .assembler import (
     value,
     words,
 )
-from .same import assert_crosses
+from .same import assert_crosses, assert_same
 
 I2 = array("<i4", struct.pack("<2i", 1, 2), 2)
 TWO_BYTES = array("|b1", b"\0\1", 2)
@@ -246,6 +246,54 @@ def test_the_budget_holds_before_anything_is_built() -> None:
     assert "memory" in str(refused(data, buffers, budget=frames.Budget(memory_bytes=8_000_000)))
     frames.loads(data, buffers, budget=frames.Budget(memory_bytes=20_000_000))
     assert "977 KiB" in str(refused(data, buffers, budget=frames.Budget(wire_bytes=1_000_000)))
+
+
+HUGE = labels(2**28)  # 2 GiB as numbers
+SPARSE = call("extension", "sparse", "integer", 2**28, int64(), array("<i4", b"", 0), 0)
+
+
+@pytest.mark.parametrize("it", [
+    HUGE, [labels(2**26)] * 3, call("frame", EMPTY_INDEX, HUGE, (), None, True),
+    call("frame", HUGE, labels(0), array("<f8", b"", 0, 2**28), None, True),
+    call("frame", words("a"), HUGE, (SPARSE,), None, True), series(SPARSE, 2**28), SPARSE,
+    array("<f8", b"", 2**28, 0), array("<f8", b"", 2**14, 2**14, 0), array("<U0", b"", 2**28), array("|S0", b"", 2**28),
+    call("objects", "array", (2**28, 0), ("N", 0)),
+])  # fmt: skip
+def test_what_is_large_only_once_it_is_used_is_counted(it: Raw) -> None:
+    """A range of labels has twenty bytes here, and gigabytes as soon as somebody prints what it belongs to."""
+    assert "once it is used" in str(refused(payload(it)))
+
+
+def test_labels_with_data_behind_them_are_not_counted() -> None:
+    frame = pd.DataFrame({"a": np.ones(100_000, "i1")})
+    small = frames.Budget(unfolded_bytes=1000)
+    for table in (frame, frame["a"], pd.DataFrame(np.ones((100_000, 2), "i1"))):
+        assert_same(table, frames.loads(*frames.dumps(table), budget=small))
+    refused(*frames.dumps(frame[[]]), budget=small)
+    many = pd.DataFrame({number: pd.arrays.SparseArray([0] * 999 + [1]) for number in range(50)})
+    assert_same(many, frames.loads(*frames.dumps(many), budget=frames.Budget(unfolded_bytes=18_000)))
+
+
+def test_ranges_that_pandas_makes_arrays_of_are_paid_at_once() -> None:
+    refused(payload(call("extension", "categorical", array("|i1", b"\0\1", 2), labels(2**31), False)))
+    refused(payload(call("index", "multi", ((labels(2**31),), (int64(0, 1),), None, ("x",)), None)))
+
+
+@pytest.mark.parametrize("it", [
+    call("extension", "string", "pyarrow", "NA", ("c", 4096, "B", bytes(4096), ("s", 1, "\0", b"x" * 2**20))),
+    call("extension", "string", "pyarrow", "NA", ("m", 4097, bytes(4096) + b"\1", (
+        ("c", 4096, "B", bytes(4096), ("s", 1, "\0", b"x" * 2**20)), ("s", 1, "\0", b"y")))),
+    call("extension", "arrow", "string", ("c", 4096, "B", bytes(4096), ("s", 1, "\0", b"x" * 2**20)), None),
+])  # fmt: skip
+def test_a_long_text_in_many_rows_costs_what_arrow_makes_of_it(it: Raw) -> None:
+    pytest.importorskip("pyarrow")
+    assert "memory" in str(refused(payload(it), budget=frames.Budget(memory_bytes=2**30)))
+
+
+def test_a_long_number_in_many_rows_is_read_once() -> None:
+    texts = ("c", 4096, "H", bytes(8192), ("s", 1, "\0", b"1" * 10_000))
+    first, *_, last = frames.loads(payload(call("objects", "list", ("D", 4096, texts))))
+    assert first is last
 
 
 # --- nesting ----------------------------------------------------------------------------------------------------

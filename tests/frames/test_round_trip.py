@@ -57,6 +57,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "categories-in-order": lambda: pd.Series(pd.Categorical(["lo", "hi"], ["lo", "mid", "hi"], ordered=True)),
     "categories-of-numbers": lambda: pd.Series(pd.Categorical(np.arange(5000) % 300 + 0.5)),
     "categories-of-intervals": lambda: pd.Series(pd.cut([1, 5, 9], [0, 3, 6, 10])),
+    "categories-of-a-range": lambda: pd.Series(pd.Categorical.from_codes([0, 2, -1], pd.RangeIndex(3))),
     "categories-none": lambda: pd.Series(pd.Categorical([None, None], categories=[])),
     "nullable": lambda: pd.DataFrame({name: pd.array([1, None, 0], name) for name in
                                       ("Int8", "Int64", "UInt16", "UInt64", "Float32", "Float64", "boolean")}),
@@ -79,6 +80,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "strings-one-empty": lambda: objects(""),
     "strings-repeated": lambda: objects(*["north", "south", "east"] * 700),
     "strings-repeated-with-holes": lambda: objects(*["north", None, "south", np.nan, pd.NA, "east"] * 700),
+    "strings-long-and-repeated": lambda: pd.Series(["x" * 300, "é" * 300, None] * 400).astype("string"),
+    "objects-decimal-repeated": lambda: objects(*[Decimal("1." + "5" * 100), Decimal(7)] * 600),
     "strings-equal-not-same": lambda: objects(*["".join(["no", "rth"]) for _ in range(3000)]),
     "strings-repeated-default": lambda: pd.Series(["north", "south", None, "é"] * 700),
     "strings-many": lambda: pd.DataFrame({
@@ -110,6 +113,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "objects-many-kinds": lambda: objects(*[1, "x", None, 2.5, True, b"y", pd.NA, {"k": [1]}, Decimal("1.5")] * 300),
     "rows-multi": lambda: pd.DataFrame(
         {"v": range(6)}, pd.MultiIndex.from_product([["a", "b"], [1, 2, 3]], names=["x", "y"])),
+    "rows-multi-of-ranges": lambda: pd.DataFrame(
+        {"v": range(3)}, pd.MultiIndex([pd.RangeIndex(4), pd.RangeIndex(9, 5, -2)], [[0, 1, 3], [0, 1, 1]])),
     "rows-multi-with-holes": lambda: pd.Series(
         [1, 2, 3], pd.MultiIndex.from_arrays([["a", None, "b"], [1.0, np.nan, 2.0]])),
     "columns-multi": lambda: pd.DataFrame(
@@ -123,6 +128,8 @@ CASES: dict[str, Callable[[], Any]] = {
     "rows-range": lambda: pd.DataFrame({"v": range(3)}, index=pd.RangeIndex(10, 4, -2, name=("r", 1))),
     "empty": pd.DataFrame,
     "empty-columns": lambda: pd.DataFrame(index=["x", "y"]),
+    "empty-columns-of-a-range": lambda: pd.DataFrame(index=range(5)),
+    "empty-rows-of-a-block": lambda: pd.DataFrame(np.empty((0, 5))),
     "empty-rows": lambda: pd.DataFrame({"a": np.array([], "i4"), "s": pd.array([], "string"), "c": pd.Categorical([]),
                                         "o": np.array([], object)}),
     "layout-c": lambda: pd.DataFrame(np.random.default_rng(1).random((50, 7))),
@@ -136,6 +143,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "array-3d": lambda: np.random.default_rng(1).random((3, 4, 5)),
     "array-0d": lambda: np.array(5.0),
     "array-empty": lambda: np.empty((0, 3), "f4"),
+    "array-of-nothing": lambda: [np.empty((3, 0)), np.empty((2, 0), object), np.ndarray(2, "U0"), np.ndarray(2, "S0")],
     "array-of-objects": lambda: np.array([[1, "a"], [None, [2]]], dtype=object),
     "array-text": lambda: np.array(["ab", "日本語", ""]),
     "array-bytes": lambda: np.array([b"ab", b""]),
