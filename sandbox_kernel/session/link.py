@@ -23,7 +23,7 @@ from .text_packets import TextPackets
 _PACKETS_PER_TURN = 256
 # Small writes that have come by the same turn are handled as one, up to this many bytes on the channel: between two
 # looks whether more may be read.
-_MERGED_BYTES = 8192
+_MERGED_BYTES = 32768
 _PIPE_BYTES = 65536
 _TURNS_BEFORE_PIPES = 16  # in which all is read that the channel can hold
 _RETRY_S = 0.005

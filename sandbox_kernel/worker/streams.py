@@ -44,6 +44,7 @@ class OutStream(iostream.OutStream):
         self._descriptor = descriptor
         self._master_pid = os.getpid()
         self._local = threading.local()
+        self._local.hooks = []  # to find no such attribute takes three times as long, with each write
         self._parent_header: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("parent_header")
         self._parent_header.set({})
         self._parent_header_global = {}
