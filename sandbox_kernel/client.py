@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import frames
+from .arguments import check_arguments
 from .errors import FrameRefused, SandboxError
 from .frames import transport
 
@@ -29,6 +30,7 @@ TARGET = "sandbox_kernel.frames"
 TIMEOUT_S = 60.0
 
 
+@check_arguments
 def push(client: Any, name: str, value: Any, *, timeout: float = TIMEOUT_S) -> None:
     """Set a variable of the kernel's session to a copy of a value.
 
@@ -47,6 +49,7 @@ def push(client: Any, name: str, value: Any, *, timeout: float = TIMEOUT_S) -> N
     _receive(client, ask, timeout)
 
 
+@check_arguments
 def pull(client: Any, name: str, *, timeout: float = TIMEOUT_S) -> Any:
     """A copy of a variable of the kernel's session.
 
@@ -59,6 +62,7 @@ def pull(client: Any, name: str, *, timeout: float = TIMEOUT_S) -> Any:
     return _receive(client, ask, timeout)
 
 
+@check_arguments
 async def push_async(client: Any, name: str, value: Any, *, timeout: float = TIMEOUT_S) -> None:
     """`push` for an ``AsyncKernelClient``."""
     ask = _Question("push", name, value)
@@ -66,6 +70,7 @@ async def push_async(client: Any, name: str, value: Any, *, timeout: float = TIM
     await _receive_async(client, ask, timeout)
 
 
+@check_arguments
 async def pull_async(client: Any, name: str, *, timeout: float = TIMEOUT_S) -> Any:
     """`pull` for an ``AsyncKernelClient``."""
     ask = _Question("pull", name)

@@ -15,6 +15,7 @@ LOST = "The variables of this session are lost; run the cells that made them aga
 KEPT = "The variables of this session are kept."
 # Exit status of a worker that ends because cells have changed what runs them.
 BROKEN_STATUS = 70
+_LOOSE = ("open", "off", "in-process", "subprocess")  # choices of a policy that nobody should slip into
 
 
 def size_text(size: int) -> str:
@@ -32,6 +33,13 @@ def age_text(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.0f} h"
+
+
+def nearest(got: str, known: Iterable[str]) -> str:
+    """The known word that was probably meant; "" when none is close. What loosens a sandbox has to be closer still."""
+    words = {word: difflib.SequenceMatcher(None, got, word).ratio() for word in known}
+    close = [word for word, ratio in words.items() if ratio >= (0.85 if word in _LOOSE else 0.7)]
+    return max(close, key=words.__getitem__, default="")
 
 
 class SandboxError(Exception):
@@ -93,8 +101,8 @@ class PolicyError(SandboxError):
     """A policy that cannot be used: unknown key, wrong type, value out of range."""
 
     def __init__(self, where: str, problem: str, *, known: Iterable[str] = (), got: str = "") -> None:
-        near = difflib.get_close_matches(got, list(known), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
+        near = nearest(str(got), known)
+        hint = f" Did you mean {near!r}?" if near else ""
         super().__init__(f"{where}: {problem}.{hint}", where=where, got=got)
 
 

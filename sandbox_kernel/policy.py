@@ -24,7 +24,7 @@ import msgspec
 from .errors import PolicyError
 from .launcher import ADMINISTRATOR, POLICY_VARIABLE, policy_files
 from .policy_layers import BUILT_IN as BUILT_IN
-from .policy_layers import Layers, is_path, preset_file, read_toml
+from .policy_layers import Layers, is_path, preset_file, presets, read_toml
 from .policy_tables import LEVELS as LEVELS
 from .policy_tables import Audit as Audit
 from .policy_tables import Code as Code
@@ -97,6 +97,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
         Raises:
             PolicyError: a file or value that cannot be used, or one that would loosen the administrator's.
+            TypeError: an override is nothing that names a policy.
         """
         layers = Layers(KEYS, launcher_env, workspace)
         administrators, users = policy_files(launcher_env, str(etc))
@@ -118,6 +119,9 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
                 layers.add_values(asked, "argument")
             elif isinstance(override, Mapping):
                 layers.add_tables(override, "argument")
+            elif override is not None and not isinstance(override, (str, Path)):
+                raise TypeError(f"policy is {override!r}, and must be a preset's name ({', '.join(presets())}), the "
+                                "path of a TOML file, tables as such a file has them, or a Policy")  # fmt: skip
             elif override and is_path(override):
                 layers.add_tables(read_toml(str(override)), str(override))
             elif override:

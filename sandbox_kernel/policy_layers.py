@@ -129,6 +129,8 @@ class Layers:
         for table, content in tables.items():
             if table == "preset":
                 continue
+            if not isinstance(table, str):
+                raise PolicyError(where, f"{table!r} is not the name of a table")
             if table not in known_tables:
                 problem = f"there is no such table{self._elsewhere(table)}"
                 raise PolicyError(f"{where}: [{table}]", problem, known=known_tables, got=table)

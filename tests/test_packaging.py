@@ -27,6 +27,7 @@ ARROWS = {
     "__main__": {"errors", "policy", "report", "kernel", "deferred"},
     "deferred": set(),
     "errors": set(),
+    "arguments": {"errors"},
     "quantities": set(),
     "launcher": {"errors"},
     "telemetry": set(),
@@ -46,26 +47,28 @@ ARROWS = {
     "channel": {"errors"},
     "frames": {"errors"},
     "code_rules": {"errors", "policy"},  # (the policy for its type alone: workers import the rules)
-    "verify": {"errors"},
+    "verify": {"errors", "arguments"},
     "outputs": {"errors"},
     "worker": {"errors", "channel", "frames", "code_rules"},
     "session": {"errors", "launcher", "policy", "report", "linux", "seccomp", "plan", "proof", "launch", "channel",
                 "frames"},
     # What a freshly started interpreter runs: it confines itself, and forks the worker's code.
     "fresh": {"linux", "plan", "launch", "worker", "deferred"},
-    "api": {"errors", "policy", "report", "session", "outputs", "channel", "frames", "code_rules", "telemetry"},
-    "grading": {"errors", "api", "code_rules", "session"},
+    "api": {"errors", "arguments", "auditing", "policy", "report", "session", "outputs", "channel", "frames",
+            "code_rules", "telemetry"},
+    "grading": {"errors", "arguments", "api", "code_rules", "session"},
     "jobs": set(),  # (the work is named by whoever wants it done)
-    "client": {"errors", "frames"},
+    "client": {"errors", "arguments", "frames"},
     # Leaves: only its command knows the first, and only a user's program the others.
     "mcp": {"", "errors", "quantities", "api"},
-    "kernel": {"errors", "audit", "launcher", "policy", "quantities", "report", "session", "outputs", "channel",
+    "kernel": {"errors", "auditing", "launcher", "policy", "quantities", "report", "session", "outputs", "channel",
                "frames", "code_rules", "telemetry"},
     "adapters": {"errors", "api"},
     "kernelspecs": set(),
     # The one place where both sides meet: it forks the worker's code into the sandbox.
     "kernel.launch": {"errors", "policy", "linux", "plan", "launch", "worker", "session"},
     "audit": {"errors"},
+    "auditing": {"errors", "audit"},
     "bench": {"api"},  # (it starts kernels as programs)
     "cli": {"errors", "launcher", "policy", "policy_layers", "report"},
     "cli.check": {"errors", "policy", "policy_layers", "code_rules", "verify"},
@@ -84,6 +87,7 @@ ARROWS = {
 # Packages besides the standard library that a part may import. Parts that are not named here are free.
 FOREIGN = {
     "errors": set(),
+    "arguments": set(),
     "quantities": set(),
     "launcher": set(),
     "telemetry": set(),

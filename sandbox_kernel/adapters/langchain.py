@@ -17,7 +17,7 @@ from langchain_core.tools import BaseTool
 from pydantic import BaseModel, Field, PrivateAttr
 
 from ..api import Execution, Sandbox
-from ..api.core import PolicyLike
+from ..api.asked import PolicyLike
 
 _DESCRIPTION = (
     "Run Python in a sandbox, as a notebook cell. Variables, imports and files stay from one call to the next. The "

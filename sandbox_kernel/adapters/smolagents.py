@@ -20,7 +20,7 @@ from typing import Any
 from smolagents.local_python_executor import CodeOutput, InterpreterError, PythonExecutor
 
 from ..api import Execution, Sandbox
-from ..api.core import PolicyLike
+from ..api.asked import PolicyLike
 from ..api.execution import plain_text, shortened
 from ..errors import SandboxError
 

@@ -7,7 +7,9 @@ from collections import deque
 from pathlib import Path
 from types import TracebackType
 
-from .core import AsyncSandbox, PolicyLike
+from ..arguments import check_arguments
+from .asked import PolicyLike, resolved
+from .core import AsyncSandbox
 from .tools import Modules
 
 
@@ -21,13 +23,13 @@ class AsyncSandboxPool:
         size: how many wait.
     """
 
+    @check_arguments
     def __init__(
         self, size: int = 2, policy: PolicyLike = "assistant", *, level: str | None = None,
         workspace: str | Path | None = None, timeout: float | None = None, modules: Modules | None = None,
     ) -> None:  # fmt: skip
-        if size < 1:
-            raise ValueError(f"size is {size}, and must be 1 or more")
         self._size = size
+        resolved(policy, level, workspace)  # what is wrong with it is told here, not when somebody waits
         self._options = (policy, level, workspace, timeout, modules)
         self._waiting: deque[asyncio.Task[AsyncSandbox]] = deque()
         self._closed = False

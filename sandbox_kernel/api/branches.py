@@ -6,6 +6,7 @@ import asyncio
 import weakref
 from typing import Any, Self
 
+from ..arguments import check_arguments
 from ..session.copies import NAME_RULE, checkpoint_name
 from ..session.session import Session
 from .recorder import Recorder
@@ -60,6 +61,7 @@ class Branches:
         async with self._lock:
             await session.checkpoints.name(_checked(name))
 
+    @check_arguments
     async def rollback(self, to: int | str = 1) -> None:
         """Undo the last cells, or go back to a checkpoint: go on from the copy that was left then.
 
@@ -74,8 +76,6 @@ class Branches:
         """
         if isinstance(to, str):
             _checked(to)
-        elif to < 1:
-            raise ValueError(f"cells is {to}, and must be 1 or more")
         session = await self._started()
         async with self._lock:
             checkpoints = session.checkpoints
@@ -105,6 +105,7 @@ class Branches:
         self._branches.add(twin)
         return twin
 
+    @check_arguments
     async def adopt(self, branch: Self) -> None:
         """Go on from the variables of a branch, in place of this sandbox's own; the branch is closed.
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
+from ..arguments import check_arguments
 from ..errors import ProtocolError, SandboxError
 from ..session.denial_text import denial_line
 from ..session.denials import Denials
@@ -44,6 +45,7 @@ class Calls:
 
     # ------------------------------------------------------------ for everybody
 
+    @check_arguments
     async def put(self, name: str, value: Any, *, timeout: float | None = None) -> None:
         """Set a variable of the session to a copy of a value of this process.
 
@@ -56,6 +58,7 @@ class Calls:
         async with self._turn():
             await self._put(name, value, timeout)
 
+    @check_arguments
     async def get(self, name: str, *, timeout: float | None = None) -> Any:
         """A copy of a variable of the session.
 
@@ -68,6 +71,7 @@ class Calls:
         async with self._turn():
             return await self._get({"name": name}, timeout)
 
+    @check_arguments
     async def call(self, function: str, /, *arguments: Any, timeout: float | None = None, **named: Any) -> Any:
         """Call a function of the session, such as ``"f"`` or ``"model.predict"``, with values of this process.
 
@@ -86,6 +90,7 @@ class Calls:
         async with self._turn():
             return await self._value("call", {"name": function}, timeout, (arguments, named))
 
+    @check_arguments
     async def variables(self, *, timeout: float | None = None) -> dict[str, str]:
         """The variables that cells have made, each with a line about it: ``"DataFrame, 3 rows x 2 columns"``.
 
@@ -98,6 +103,7 @@ class Calls:
                 return {plain_text(name): plain_text(told) for name, told in found.items()}
             raise await self._junk("a list of variables is none")
 
+    @check_arguments
     async def describe(self, name: str, *, timeout: float | None = None) -> str:
         """Some lines about a variable: of a table its columns, types, gaps and figures, and its first rows.
 
@@ -113,6 +119,7 @@ class Calls:
                 return plain_text(told)
             raise await self._junk("a description is no text")
 
+    @check_arguments
     async def put_file(self, path: str, data: bytes | str, *, timeout: float | None = None) -> None:
         """Write a file in the sandbox; folders on the way are made.
 
@@ -128,6 +135,7 @@ class Calls:
         async with self._turn():
             await self._value("write_file", {"path": str(path)}, timeout, content)
 
+    @check_arguments
     async def get_file(self, path: str, *, timeout: float | None = None) -> bytes:
         """The content of a file in the sandbox.
 
@@ -141,6 +149,7 @@ class Calls:
                 return content
             raise await self._junk("the content of a file is no bytes")
 
+    @check_arguments
     async def files(self, path: str = ".", *, timeout: float | None = None) -> dict[str, int]:
         """The names in a folder of the sandbox, with the sizes of files in bytes; folders have -1.
 

@@ -16,16 +16,17 @@ from typing import Any, Self
 import msgspec
 
 from .. import telemetry
+from ..arguments import check_arguments
 from ..code_rules import CodeGate
 from ..errors import CellError, FrameRefused, SandboxError, WorkerLost
 from ..outputs.open_gate import make_gate
 from ..outputs.settings import Settings
-from ..policy import Policy, Resolved
 from ..session.denials import Denials
 from ..session.ending import end_cell
 from ..session.exchange import Outgoing
 from ..session.session import Plan, Session
 from ..session.start import StartedLink, start
+from .asked import PolicyLike, resolved
 from .branches import Branches
 from .calls import Calls
 from .execution import Execution, ExecutionError
@@ -34,7 +35,6 @@ from .recorder import Emit, Recorder
 from .tools import Modules, Tools, checked, in_tool
 from .values import variable
 
-PolicyLike = Policy | Mapping[str, Any] | str | Path | None
 _DATA_BYTES = 8 * 1024 * 1024  # of a cell's result that is fetched unasked
 _MOVING_S = 30.0  # at least, for a value on its way in or out beside a cell
 Callback = Callable[[Any], Awaitable[None] | None]
@@ -64,12 +64,12 @@ class AsyncSandbox(Branches, Calls):
         ValueError: a name in ``modules`` cannot be used.
     """
 
+    @check_arguments
     def __init__(
         self, policy: PolicyLike = "assistant", *, level: str | None = None, workspace: str | Path | None = None,
         timeout: float | None = None, modules: Modules | None = None,
     ) -> None:  # fmt: skip
-        asked = [policy] if level is None else [policy, {"isolation": {"level": level}}]
-        self.resolved: Resolved = Policy.resolve(os.environ, overrides=asked, workspace=workspace)
+        self.resolved = resolved(policy, level, workspace)
         self._workspace, self._timeout = workspace, timeout
         self._denials = Denials()
         self._link: StartedLink | None = None
@@ -227,6 +227,7 @@ class AsyncSandbox(Branches, Calls):
 
     # ------------------------------------------------------------ cells
 
+    @check_arguments
     async def run_code(
         self, code: str, *, timeout: float | None = None, inputs: Mapping[str, Any] | None = None,
         returns: Iterable[str] = (), modules: Modules | None = None,

@@ -8,12 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import frames
+from ..arguments import check_arguments, one_of
 from ..code_rules import CodeRules, check
 from ..code_rules.rules import refusal
 from ..errors import CellError, FrameRefused, SandboxError
 from ..policy import LEVELS
 from . import in_process
-from .core import AsyncSandbox, PolicyLike
+from .asked import PolicyLike
+from .core import AsyncSandbox
 from .execution import Execution, ExecutionError, Result, plain_text
 from .outcome import failed
 from .sync import Sandbox
@@ -61,6 +63,7 @@ class ExecutionResult:
     value: Any = None
 
 
+@check_arguments
 def execute_python(
     code: str, *, timeout: float = 5, level: str = "auto", inputs: Mapping[str, Any] | None = None,
     returns: Iterable[str] = (), verify: str | None = None, policy: PolicyLike = "assistant",
@@ -93,8 +96,7 @@ def execute_python(
         FrameRefused: one of the inputs or arguments cannot pass.
     """
     level, returns, inputs = strategy or level, tuple(returns), dict(inputs or {})
-    if level not in LEVELS:
-        raise ValueError(f"{level!r} is no isolation level; there are {', '.join(LEVELS)}")
+    one_of("level", level, LEVELS)
     if function is not None:
         variable(function)
         frames.dumps((tuple(args), dict(kwargs or {})))  # what cannot pass is told before anything is started

@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
-from .core import PolicyLike
+from ..arguments import check_arguments
+from .asked import PolicyLike, resolved
 from .sync import Sandbox
 from .tools import Modules
 
@@ -23,12 +24,12 @@ class SandboxPool:
         size: how many wait.
     """
 
+    @check_arguments
     def __init__(
         self, size: int = 2, policy: PolicyLike = "assistant", *, level: str | None = None,
         workspace: str | Path | None = None, timeout: float | None = None, modules: Modules | None = None,
     ) -> None:  # fmt: skip
-        if size < 1:
-            raise ValueError(f"size is {size}, and must be 1 or more")
+        resolved(policy, level, workspace)  # what is wrong with it is told here, not when somebody waits
         self._options = (policy, level, workspace, timeout, modules)
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="sandbox-kernel-pool")

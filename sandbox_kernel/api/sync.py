@@ -13,7 +13,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from .core import AsyncSandbox, PolicyLike
+from ..arguments import check_arguments
+from .asked import PolicyLike
+from .core import AsyncSandbox
 from .execution import Execution, Result
 from .tools import Modules
 
@@ -81,6 +83,7 @@ class Sandbox:
         IsolationUnavailable: the level cannot be had here, or an attempt showed that it does not hold.
     """
 
+    @check_arguments
     def __init__(
         self, policy: PolicyLike = "assistant", *, level: str | None = None, workspace: str | Path | None = None,
         timeout: float | None = None, modules: Modules | None = None,
@@ -139,6 +142,7 @@ class Sandbox:
         """Whether it has ended."""
         return self._ended or self._box.closed
 
+    @check_arguments
     def run_code(
         self, code: str, *, timeout: float | None = None, inputs: Mapping[str, Any] | None = None,
         returns: Iterable[str] = (), modules: Modules | None = None, on_stdout: Callable[[str], Any] | None = None,
@@ -208,6 +212,7 @@ class Sandbox:
         self._forks.add(branch)
         return branch
 
+    @check_arguments
     def adopt(self, branch: Sandbox) -> None:
         """Go on from the variables of a branch, which is closed, see `AsyncSandbox.adopt`.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from ..arguments import mapping
 from ..errors import FrameRefused, ProtocolError
 from ..session.exchange import Answer
 from .values import pack, unpack
@@ -34,6 +35,7 @@ def checked(modules: Modules) -> dict[str, dict[str, Any]]:
         ValueError: a name that cannot be a module's or an attribute's, or is a module of Python itself.
         TypeError: no mapping of mappings.
     """
+    mapping("modules", modules)
     found: dict[str, dict[str, Any]] = {}
     for module, content in modules.items():
         if not isinstance(content, Mapping):

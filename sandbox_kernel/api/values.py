@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import keyword
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from .. import frames
+from ..arguments import shown
 from ..errors import CellError, FrameRefused, ProtocolError
 from ..frames import transport
 from ..outputs.text import clean_text
@@ -51,8 +54,10 @@ def variable(name: str) -> str:
     Raises:
         ValueError: it cannot.
     """
-    if not isinstance(name, str) or not name.isidentifier():
-        raise ValueError(f"{name!r} cannot be the name of a variable")
+    if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        near = re.sub(r"\W+", "_", name).strip("_") if isinstance(name, str) else ""
+        hint = f"; did you mean {near!r}?" if near.isidentifier() and near != name else ""
+        raise ValueError(f"{shown(name)} cannot be the name of a variable{hint}")
     return name
 
 

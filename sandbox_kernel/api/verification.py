@@ -12,7 +12,7 @@ from typing import Any
 from ..code_rules import CodeGate
 from ..errors import CellError
 from ..policy import Policy
-from .core import PolicyLike
+from .asked import PolicyLike
 from .execution import Execution
 from .sync import Sandbox
 

@@ -11,8 +11,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from ..api import Execution, Sandbox
-from ..api.core import PolicyLike
+from ..api.asked import PolicyLike
 from ..api.execution import plain_text, shortened
+from ..arguments import check_arguments
 from ..errors import CellError, FrameRefused, LimitReached, SandboxError
 from ..session.denial_text import denial_line
 from .results import CellReport, Grade, Mark
@@ -32,6 +33,7 @@ _LINE = re.compile(r"Cell In\[\d+\], line (\d+)|[Ll]ine (\d+)")
 Guard = Callable[[float], AbstractContextManager[None]]
 
 
+@check_arguments
 def grade(
     submission: str | Path | Submission, tests: str | Path | Suite, policy: PolicyLike = "classroom", *,
     timeout: float = TIMEOUT_S, loading: float = LOADING_S, files: Mapping[str, bytes | str] | None = None,

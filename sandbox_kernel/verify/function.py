@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..arguments import check_arguments
 from .replay import Replay, Replayed, default_replay, replay_with
 from .results import Verdict, VerificationUnavailable
 from .subset import Definition, OutOfTime, Outside, Program, is_kind_of, spec_expression
@@ -24,6 +25,7 @@ _POST = "the postcondition holds"
 _SHARE = 0.6  # of the time for z3; the rest is for trying arguments out, where z3 does not know
 
 
+@check_arguments
 def verify_function(
     code: str, name: str, pre: str = "True", post: str = "True", *, types: Mapping[str, str] | None = None,
     raises: Sequence[str] = (), bound: int = 8, lists: int = 4, timeout_s: float = 10.0,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
+from ..arguments import check_arguments, mapping, names, shown
 from .interpret import Interpreter, StepsUsedUp
 from .results import SpecResult, VerificationUnavailable
 from .subset import BUILTINS, Outside, Program, spec_expression
@@ -43,6 +44,7 @@ class VerificationSpec:
     assumptions: Sequence[Condition] = ()
 
 
+@check_arguments
 def check_spec(spec: VerificationSpec, *, timeout_s: float = 10.0) -> SpecResult:
     """Show that a specification holds for all values, or give values for which it does not.
 
@@ -56,6 +58,11 @@ def check_spec(spec: VerificationSpec, *, timeout_s: float = 10.0) -> SpecResult
         VerificationUnavailable: z3 is not installed.
         ValueError: a condition is not an expression, or uses what cannot be reasoned about.
     """
+    if not isinstance(spec, VerificationSpec):
+        raise TypeError(f"spec is {shown(spec)}, and must be a VerificationSpec(precondition, postcondition, ...)")
+    names("invariants", spec.invariants)
+    names("assumptions", spec.assumptions)
+    mapping("variables", spec.variables)
     try:
         import z3  # noqa: F401
     except ModuleNotFoundError:
@@ -145,6 +152,8 @@ class _Check:
     def _term(self, condition: Condition, what: str) -> Any:
         if condition is None:
             return True
+        if not isinstance(condition, (str, bool)) and not hasattr(condition, "sexpr"):
+            raise TypeError(f"the {what} is {shown(condition)}, and must be an expression as text ('x > 0') or of z3")
         if not isinstance(condition, str):
             return condition
         node = spec_expression(condition, what)
