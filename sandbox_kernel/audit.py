@@ -44,8 +44,8 @@ class AuditLog:
     """Writes one file. Nothing but the constructor raises.
 
     Args:
-        file: absolute path of the log; ``{pid}`` and ``{time}`` in it (UTC, ``20250131T120000Z``) give each kernel a
-            file of its own. Two kernels cannot write one file at a time: the second is refused.
+        file: absolute path of the log; ``{pid}`` and ``{time}`` in it (UTC, ``20250131T120000Z``) give each process a
+            file of its own. Two cannot write one file at a time: the second is refused.
         key_file: absolute path of the key; "" means the log's path with ``.key`` added. It is made (0600) when it does
             not exist and the log is new.
         required: refuse cells (see `refusal`) while lines cannot be written.
@@ -59,10 +59,7 @@ class AuditLog:
         self.required = required
         self.path = _expand(file)
         self.key_path = _expand(key_file) if key_file else f"{self.path}.key"
-        for path in (self.path, self.key_path):
-            for folder in map(os.path.realpath, visible):
-                if os.path.commonpath([os.path.realpath(path), folder]) == folder:
-                    raise AuditError(f"{path} lies in {folder}, which cells can see; choose another folder.")
+        self.check_hidden(visible)
         self._fd = _open_log(self.path)
         try:
             self._previous, self._number, torn = _last_line(self._fd)
@@ -75,6 +72,17 @@ class AuditLog:
         self._problem = ""
         self._start: dict[str, Any] | None = {"log": secrets.token_hex(16), "pid": os.getpid()}
         self._begin()
+
+    def check_hidden(self, visible: Iterable[str]) -> None:
+        """Log and key must lie outside of folders that cells can see.
+
+        Raises:
+            AuditError: one does not.
+        """
+        for path in (self.path, self.key_path):
+            for folder in map(os.path.realpath, visible):
+                if os.path.commonpath([os.path.realpath(path), folder]) == folder:
+                    raise AuditError(f"{path} lies in {folder}, which cells can see; choose another folder.")
 
     def refusal(self) -> PolicyRefusal | None:
         """Why no cell may run now; None when it may. To be asked before each cell."""
@@ -200,7 +208,7 @@ def _open_log(path: str) -> int:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            problem = "another kernel writes it; put {pid} into the name"
+            problem = "another process writes it; put {pid} into the name"
     if problem:
         os.close(fd)
         raise AuditError(f"{path} cannot be used: {problem}.")
@@ -251,7 +259,7 @@ def read_key(path: str) -> bytes:
 
 _ORDER = "has number {found} where {due} follows: lines before it were removed, moved or added"
 _CHANGED = "does not fit its check value: it or the line before it was changed, or the key is another log's"
-_NO_END = "is missing: the end was cut off, or the kernel still runs or was killed"
+_NO_END = "is missing: the end was cut off, or the process still runs or was killed"
 
 
 @dataclass

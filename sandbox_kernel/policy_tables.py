@@ -213,8 +213,9 @@ class Audit(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     Attributes:
         file: where the front writes one line for each cell; an absolute path, in which ``{pid}`` and ``{time}`` stand
-            for the kernel's process and start. "" writes none. While the file cannot be written no cell is run. For
-            Jupyter kernels (`sandbox-kernel run`, too): the Python API, `mcp` and `grade` write none.
+            for the process that writes and its start. "" writes none. While the file cannot be written no cell is
+            run. Kernels, the Python API, `run`, `mcp` and `grade` write it; sandboxes of one process share a file, and
+            several processes at a time need ``{pid}``.
     """
 
     file: File = ""

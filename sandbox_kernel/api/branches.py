@@ -44,6 +44,9 @@ class Branches:
         """
         raise NotImplementedError
 
+    def _open_audit(self) -> None:
+        raise NotImplementedError
+
     def _twin(self) -> Self:
         """An object like this one, without a session."""
         raise NotImplementedError
@@ -98,6 +101,7 @@ class Branches:
             twin = self._twin()
             twin._session = await session.fork(twin._recorder)
             twin._session.exchange.on_call = twin._tools.call
+            twin._open_audit()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         done.set_result(None)
         twin._starting = done

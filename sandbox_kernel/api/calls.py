@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from typing import Any
 
 from ..arguments import check_arguments
-from ..errors import ProtocolError, SandboxError
+from ..auditing import Audit, outcome_of_error
+from ..errors import FrameRefused, ProtocolError, SandboxError
 from ..session.denial_text import denial_line
-from ..session.denials import Denials
+from ..session.denials import Denial, Denials
 from ..session.exchange import Outgoing
 from ..session.session import Session
 from .execution import plain_text
+from .recorder import Recorder
 from .tools import Modules, Tools, description
 from .values import pack, refusal, unpack, variable
 
@@ -27,6 +30,11 @@ class Calls:
     _most: int
     _installed: int
     _denials: Denials
+    _recorder: Recorder
+    _audit: Audit
+    _audit_name: str  # of this sandbox among those of the process
+    _lines: int
+    _untold: list[Denial]  # of calls; they are in the log, and `denied` has not told them yet
     _stale: set[str]  # modules of one cell that a process brought back to life may still have
 
     def _turn(self) -> AbstractAsyncContextManager[Session]:
@@ -88,7 +96,8 @@ class Calls:
         for name in function.split("."):
             variable(name)
         async with self._turn():
-            return await self._value("call", {"name": function}, timeout, (arguments, named))
+            with self._audited(function):
+                return await self._value("call", {"name": function}, timeout, (arguments, named))
 
     @check_arguments
     async def variables(self, *, timeout: float | None = None) -> dict[str, str]:
@@ -165,7 +174,38 @@ class Calls:
 
     def denied(self) -> str:
         """What the sandbox has refused since the last cell, or since this was last asked, in words; "" for nothing."""
-        return denial_line(self._denials.take()) or ""
+        told, self._untold[:] = [*self._untold, *self._denials.take()], []
+        return denial_line(told) or ""
+
+    # ------------------------------------------------------------ the audit log
+
+    @contextmanager
+    def _audited(self, function: str) -> Iterator[None]:
+        """A call runs code of the session as a cell does, so it has a line, too."""
+        if not self._audit.wanted:
+            yield
+            return
+        refused = self._audit.refusal()
+        if refused is not None:
+            raise refused
+        began, error = time.monotonic(), None
+        try:
+            yield
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            denials = self._denials.take()
+            self._untold += denials
+            self._audit_line(function, outcome_of_error(error), error, denials, time.monotonic() - began)
+
+    def _audit_line(
+        self, code: str, outcome: str, error: BaseException | None, denials: Sequence[Denial], seconds: float
+    ) -> None:
+        level = self._session.supervisor.level if self._session is not None else ""
+        self._lines += 1
+        self._audit.note(f"{self._audit_name}-{self._lines}", code, outcome, error=error, level=level, denials=denials,
+                         seconds=seconds, removed=self._recorder.gate.take_removed())  # fmt: skip
 
     # ------------------------------------------------------------ for one turn
 
@@ -183,7 +223,11 @@ class Calls:
 
     async def _value(self, op: str, fields: Mapping[str, Any], timeout: float | None, *value: Any) -> Any:
         """Ask with a value or none; the value that came back, or None."""
-        outgoing = await asyncio.to_thread(pack, value[0], self._most) if value else None
+        try:
+            outgoing = await asyncio.to_thread(pack, value[0], self._most) if value else None
+        except FrameRefused as refused:
+            refused.data["outgoing"] = True  # it is the caller's value, and nothing was asked
+            raise
         reply = await self._ask(op, fields, timeout, outgoing)
         error = refusal(reply, call=op == "call")
         memory = self._session.exchange.take() if self._session is not None else None

@@ -17,30 +17,29 @@ import msgspec
 
 from .. import telemetry
 from ..arguments import check_arguments
+from ..auditing import Audit
 from ..code_rules import CodeGate
-from ..errors import CellError, FrameRefused, SandboxError, WorkerLost
+from ..errors import FrameRefused, SandboxError, WorkerLost
 from ..outputs.open_gate import make_gate
 from ..outputs.settings import Settings
-from ..session.denials import Denials
-from ..session.ending import end_cell
+from ..session.denials import Denial, Denials
 from ..session.exchange import Outgoing
 from ..session.session import Plan, Session
 from ..session.start import StartedLink, start
 from .asked import PolicyLike, resolved
 from .branches import Branches
-from .calls import Calls
-from .execution import Execution, ExecutionError
-from .outcome import exit_code, failed
+from .cells import Cells
+from .execution import Execution
+from .outcome import failed
 from .recorder import Emit, Recorder
 from .tools import Modules, Tools, checked, in_tool
 from .values import variable
 
-_DATA_BYTES = 8 * 1024 * 1024  # of a cell's result that is fetched unasked
 _MOVING_S = 30.0  # at least, for a value on its way in or out beside a cell
 Callback = Callable[[Any], Awaitable[None] | None]
 
 
-class AsyncSandbox(Branches, Calls):
+class AsyncSandbox(Cells, Branches):
     """A confined session whose variables live from one `run_code` to the next. For one asyncio loop.
 
     ``async with AsyncSandbox() as sandbox:`` starts and ends it; so do `start` and `close`. Calls wait for each
@@ -83,6 +82,8 @@ class AsyncSandbox(Branches, Calls):
         self._session: Session | None = None
         self._ids = itertools.count(1)
         self._closed = False
+        self._audit, self._audit_name, self._lines = Audit(""), "", 0
+        self._untold: list[Denial] = []
         self._lock = asyncio.Lock()
         self._most = self.resolved.policy.limits.frame
         self._modules = checked(modules)
@@ -128,6 +129,7 @@ class AsyncSandbox(Branches, Calls):
             session.exchange.on_call = self._tools.call
             session.start(loop)
             self._session = session
+            self._open_audit()
             await session.supervisor.get_worker(stoppable=False)
             telemetry.tell(session.supervisor.level, os.environ)
         except BaseException:
@@ -154,6 +156,7 @@ class AsyncSandbox(Branches, Calls):
             await session.checkpoints.close(0)
             await asyncio.to_thread(session.files.collect)
             session.end(WorkerLost("the sandbox was closed"))
+        self._audit.close()
         self._tools.close()
         self._branches.discard(self)
         if self._link is not None:
@@ -305,58 +308,6 @@ class AsyncSandbox(Branches, Calls):
                 if name not in execution.returned:
                     execution.dropped.setdefault(name, "the process that held it is gone")
             return execution
-
-    async def _execute(
-        self, session: Session, execution: Execution, code: str, timeout: float | None, emit: Emit
-    ) -> None:
-        refused = await self._code_gate.refusal(code, {})
-        if refused is not None:
-            failed(execution, refused)
-            return
-        loop, recorder, losses = asyncio.get_running_loop(), self._recorder, self._recorder.losses
-        began, cpu_s = loop.time(), session.watchdog.measure().cpu_s
-        self._denials.take()
-        recorder.begin(execution, emit)
-        await session.files.refresh()
-        try:
-            content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False,
-                       **self._code_gate.at_run_time}  # fmt: skip
-            reply, shown = recorder.gate.execute_reply(await self._ask("execute", {"content": content}, timeout), code)
-            recorder.stream("", "stdout", shown)  # (of a pager: help, source)
-            execution.execution_count = reply["execution_count"]
-            if reply["status"] == "error":
-                trace = "\n".join(reply.get("traceback") or ())
-                execution.error = ExecutionError(str(reply.get("ename")), str(reply.get("evalue")), trace)
-                execution.exit_code = exit_code(execution.error)
-            else:
-                execution.logs.stderr += recorder.tracebacks
-        except SandboxError as error:
-            failed(execution, error)
-        finally:
-            usage = session.watchdog.measure()
-            execution.duration_s = loop.time() - began
-            execution.cpu_time_s = max(0.0, usage.cpu_s - cpu_s)
-            execution.peak_memory_bytes = max(session.watchdog.peak, session.watchdog.memory, usage.memory)
-            execution.denials = self._denials.take()
-            execution.state = recorder.state if recorder.losses != losses else "kept"
-            told = (execution.error.name, execution.error.value) if execution.error is not None else None
-            said, files = await end_cell(session, self._plans, execution.denials, told)
-            execution.files_kept = files.kept
-            if said:
-                recorder.stream("", "stderr", said)
-            recorder.end()
-
-    async def _fetch(self, execution: Execution, names: Sequence[str], timeout: float | None) -> None:
-        """The value of the last expression, if it is a table or an array, and what ``returns`` asks for."""
-        for result in execution.results:
-            if result.is_main_result and (result.html or (result.text or "")[:1].isalnum()):
-                fields = {"result": execution.execution_count, "most": _DATA_BYTES}
-                result.data = await self._get(fields, timeout)
-        for name in names:
-            try:
-                execution.returned[name] = await self._get({"name": name}, timeout)
-            except (FrameRefused, KeyError, CellError) as error:
-                execution.dropped[name] = str(error.args[0])
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[Session]:

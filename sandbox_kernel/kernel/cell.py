@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..audit import AuditError, AuditLog
-from ..errors import LimitReached, PolicyRefusal, SandboxError
+from ..errors import SandboxError
 from ..report import traceback_lines
 from ..session.denials import Denial
 from ..session.ending import end_cell
@@ -43,45 +42,3 @@ async def explanations(
     """What the sandbox refused to the cell that just ended, and which of its files were kept, in lines."""
     error = (str(reply.get("ename")), str(reply.get("evalue"))) if reply.get("status") == "error" else None
     return (await end_cell(session, plans, denials, error))[0]
-
-
-class Audit:
-    """The audit log that the policy asks for, if it does. A log that cannot be used stops all cells.
-
-    Args:
-        file: path out of the policy; "" for none.
-        visible: folders that cells can see; the log must lie outside of them.
-    """
-
-    def __init__(self, file: str, visible: Sequence[str]) -> None:
-        self._log: AuditLog | None = None
-        self._broken: PolicyRefusal | None = None
-        try:
-            if file:
-                self._log = AuditLog(file, visible=visible)
-        except AuditError as error:
-            self._broken = PolicyRefusal(f"The policy asks for an audit log, and it cannot be used: {error}", file=file)
-
-    def refusal(self) -> PolicyRefusal | None:
-        """Why no cell may run now; None when it may."""
-        return self._broken or (self._log.refusal() if self._log is not None else None)
-
-    def note(
-        self, request_id: str, code: str, reply: Mapping[str, Any], *, error: SandboxError | None, level: str,
-        denials: Sequence[Denial], seconds: float, removed: Mapping[str, int],
-    ) -> None:  # fmt: skip
-        """Note a cell that has ended."""
-        if self._log is None:
-            return
-        outcome = str(reply.get("ename") or "error") if reply.get("status") == "error" else "ok"
-        self._log.cell(
-            request_id=request_id, code=code, outcome=outcome, level=level, seconds=seconds,
-            limits=[type(error).__name__] if isinstance(error, LimitReached) else [],
-            denials=[f"{d.call} {d.detail} x{d.count}" for d in denials],
-            removed=[f"{kind} x{count}" for kind, count in removed.items()],
-        )  # fmt: skip
-
-    def close(self) -> None:
-        """Write the final line."""
-        if self._log is not None:
-            self._log.close()

@@ -10,13 +10,14 @@ from typing import Any
 
 from ipykernel.kernelbase import Kernel
 
+from ..auditing import Audit, outcome_of
 from ..code_rules.gate import CodeGate
 from ..errors import SandboxError
 from ..outputs.gate import Gate
 from ..outputs.settings import Removed
 from ..session.debugging import Debugging, refused
 from ..session.session import Session
-from .cell import Audit, error_reply
+from .cell import error_reply
 
 # Debug requests come one after the other, but one that waits for code of the cells (`evaluate`) must not keep those
 # from coming through that could end it.
@@ -101,8 +102,9 @@ class DebugRequests(Kernel):
         began = self._loop.time()
         answer = await self._debugging.request(message) if error is None else refused(message, error.explain())
         reply = {} if answer["success"] else error_reply(error or ("error", str(answer.get("message"))), 0)
-        self.audit.note(request_id, "\n".join(texts), reply, error=error, level=self.sandbox.supervisor.level,
-                        denials=[], seconds=self._loop.time() - began, removed=Removed())  # fmt: skip
+        self.audit.note(request_id, "\n".join(texts), outcome_of(reply), error=error,
+                        level=self.sandbox.supervisor.level, denials=[],
+                        seconds=self._loop.time() - began, removed=Removed())  # fmt: skip
         return answer
 
     def _lost(self, _error: SandboxError) -> None:

@@ -20,6 +20,7 @@ from IPython.core import release
 from zmq.eventloop.zmqstream import ZMQStream
 
 from .. import telemetry
+from ..auditing import Audit, outcome_of
 from ..channel.schema import InputRequest
 from ..code_rules import CodeGate
 from ..errors import SandboxError
@@ -87,7 +88,7 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
         self.attach_debugging(self.sandbox.debugging)
         seen = [folder for folder in (workspace, *resolved.policy.files.read) if folder]
         self.code_gate = CodeGate(resolved.policy.code)
-        self.audit = cell.Audit(resolved.policy.audit.file, seen)
+        self.audit = Audit(resolved.policy.audit.file, seen)
 
     def start(self) -> None:
         """Serve the sockets."""
@@ -224,8 +225,8 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
         self.card.note(seconds, denials)
         await self.card.answer(words, number, parent, document=cell_id is not None)
         self.publisher.flush()
-        self.audit.note(request_id, code, reply, error=error, level=self.sandbox.supervisor.level, denials=denials,
-                        seconds=seconds, removed=self.gate.take_removed())  # fmt: skip
+        self.audit.note(request_id, code, outcome_of(reply), error=error, level=self.sandbox.supervisor.level,
+                        denials=denials, seconds=seconds, removed=self.gate.take_removed())  # fmt: skip
         shown = self.publisher.end(request_id)
         if keep and shown is not None:
             self.history.store_output(line, shown)
