@@ -11,6 +11,8 @@ import subprocess
 import sys
 from contextlib import suppress
 
+from . import packages
+
 GRACE_S = 0.2  # between the interrupt and the end of the command
 POLL_MS = 100  # how soon we notice that the shell is gone while a grandchild keeps the pipe open
 READ_BYTES = 64 * 1024
@@ -40,6 +42,7 @@ def system(command: str) -> int:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         process_group=0,
+        env=packages.environment_for(command),
     )
     try:
         _stream(process)
@@ -54,6 +57,9 @@ def system(command: str) -> int:
         if process.stdout is not None:
             process.stdout.close()
     status = process.returncode
+    if status:
+        sys.stdout.flush()
+        sys.stderr.write(packages.advice(command))
     return 128 - status if status > 128 else status
 
 

@@ -30,7 +30,7 @@ from tornado.platform.asyncio import AsyncIOLoop
 from traitlets import Any as AnyTrait
 from traitlets import default
 
-from . import commands, per_shell
+from . import commands, packages, per_shell
 from .completion import Completer
 from .history import HistoryManager
 from .per_shell import Payloads, PerShell, current_shell
@@ -223,6 +223,7 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     )
     app.kernel, app.shell = kernel, kernel.shell
     cast(Any, kernel.shell).register_magic_function(_sandbox_magic, "line", "sandbox")
+    packages.add_magics(kernel.shell)
     cast(Any, kernel.shell).payload_manager = Payloads(parent=kernel.shell)
     cast(Any, kernel.shell).configurables.append(app)
     return kernel, session, *streams
