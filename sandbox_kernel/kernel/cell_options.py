@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import difflib
+import io
 import re
+import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -19,6 +21,9 @@ from ..quantities import parse_seconds, show_seconds
 KEYS = ("timeout",)
 NOTICE_S = 60.0  # the shortest limit whose half-time is told
 _LINES = 20
+_CHARS = 200_000  # of code that is looked through for comments in the wrong place
+_MEANT = re.compile(r"#\s*sandbox:\s*\w+\s*=")
+_TOO_LATE = "[`# sandbox:` was ignored: it must stand above the cell's first line of code]\n"
 _COMMENT = re.compile(r"\s*#\s*sandbox:(?P<said>.{0,200})")
 
 
@@ -26,17 +31,18 @@ def cell_options(code: str, metadata: Mapping[str, Any]) -> tuple[float, list[st
     """What a cell asks for.
 
     Args:
-        code: of the cell; its comments and blank lines before the first other line count.
+        code: of the cell; what stands above its first line of code counts, and a cell magic is none.
         metadata: of the request.
 
     Returns:
         Seconds that the cell may take at most (0: it says nothing), and what is wrong with what it says, in sentences.
     """
-    said, notes = dict(_in_comment(code)), []  # type: dict[str, str], list[str]
+    said, code_begins = _in_comments(code)
+    notes = [_TOO_LATE] if _comes_later(code, code_begins) else []
     own = metadata.get("sandbox")
     asked = [("timeout", own["timeout"])] if isinstance(own, Mapping) and "timeout" in own else []
     shortest = 0.0
-    for key, value in [*said.items(), *asked]:
+    for key, value in [*said, *asked]:
         if key not in KEYS:
             near = difflib.get_close_matches(key, KEYS, n=1)
             hint = f" Did you mean {near[0]}?" if near else " It can say timeout=30."
@@ -51,18 +57,34 @@ def cell_options(code: str, metadata: Mapping[str, Any]) -> tuple[float, list[st
     return shortest, notes
 
 
-def _in_comment(code: str) -> Iterator[tuple[str, str]]:
-    for line in code.split("\n", _LINES)[:_LINES]:
-        if line.strip() and not line.lstrip().startswith("#"):
-            return
+def _in_comments(code: str) -> tuple[list[tuple[str, str]], int]:
+    """What the comments above the code say, and the number of the first line of code, from 0."""
+    said: list[tuple[str, str]] = []
+    lines = code.split("\n", _LINES)[:_LINES]
+    for number, line in enumerate(lines):
+        magic = line.startswith("%%") and not any(before.strip() for before in lines[:number])
+        if line.strip() and not line.lstrip().startswith("#") and not magic:
+            return said, number
         match = _COMMENT.match(line)
-        if match is None:
-            continue
-        for word in re.split(r"[\s,]+", match["said"].strip()):
+        for word in re.split(r"[\s,]+", match["said"].strip()) if match is not None else ():
             key, _, value = word.partition("=")
             if word:
-                yield key, value
-        return
+                said.append((key, value))
+    return said, len(lines)
+
+
+def _comes_later(code: str, line: int) -> bool:
+    """Whether a comment in the code, or below it, is meant for the sandbox."""
+    if len(code) > _CHARS or not _MEANT.search(code):
+        return False
+    rest = "\n".join(code.split("\n")[line:])
+    if not _MEANT.search(rest):
+        return False
+    try:
+        tokens = tokenize.generate_tokens(io.StringIO(rest).readline)
+        return any(token.type == tokenize.COMMENT and _MEANT.match(token.string) for token in tokens)
+    except (tokenize.TokenError, SyntaxError):  # it is no Python: IPython's own syntax, or it is wrong
+        return False
 
 
 def too_long_note(seconds: float, allowed: float) -> str:

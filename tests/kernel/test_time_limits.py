@@ -18,8 +18,9 @@ from .conftest import Outcome, Running, starting
     ("code", "seconds"),
     [
         ("# sandbox: timeout=30\n1", 30), ("\n\n# a title\n#sandbox:timeout=5min\n1", 300), ("1", 0),
-        ("#  sandbox:  timeout=1.5,\n", 1.5), ("x = 1\n# sandbox: timeout=30", 0), ("'# sandbox: timeout=30'", 0),
-        ("# sandbox: timeout=30\n# sandbox: timeout=20", 30), ("%%time\n# sandbox: timeout=30", 0),
+        ("#  sandbox:  timeout=1.5,\n", 1.5), ("'# sandbox: timeout=30'", 0),
+        ("# sandbox: timeout=30\n# sandbox: timeout=20", 20), ("%%time\n# sandbox: timeout=30", 30),
+        ("# a title\n\n# more\n# sandbox: timeout=30\n1", 30), ('x = """\n# sandbox: timeout=30\n"""', 0),
         ("# sandbox is nice\n1", 0), ("# sandbox:\n1", 0), ("", 0),
     ],
 )  # fmt: skip
@@ -34,6 +35,8 @@ def test_the_comment(code: str, seconds: float) -> None:
         ("# sandbox: timeout=soon", "'soon' is not a positive time"), ("# sandbox: timeout=-1", "not a positive time"),
         ("# sandbox: timeout=0", "not a positive time"), ("# sandbox: timeout", "not a positive time"),
         ("# sandbox: timeout=inf", "not a positive time"),
+        ("x = 1\n# sandbox: timeout=30", "must stand above"), ("sleep(9)  # sandbox: timeout=30", "must stand above"),
+        ("%time f()\n# sandbox: timeout=30", "must stand above"),
     ],
 )
 def test_what_is_wrong_is_told(code: str, said: str) -> None:
