@@ -326,12 +326,14 @@ class CellError(SandboxError):
         name: of the exception's class, in the sandbox.
         value: its text.
         traceback: as a cell would show it.
+        bases: the names of the classes that its class is derived from, the nearest first.
     """
 
     state = "kept"
 
-    def __init__(self, name: str, value: str, traceback: str = "") -> None:
-        super().__init__(f"{name}: {value}" if value else name, name=name, value=value, traceback=traceback)
+    def __init__(self, name: str, value: str, traceback: str = "", bases: Iterable[str] = ()) -> None:
+        text = f"{name}: {value}" if value else name
+        super().__init__(text, name=name, value=value, traceback=traceback, bases=tuple(bases))
 
     @property
     def name(self) -> str:
@@ -347,6 +349,11 @@ class CellError(SandboxError):
     def traceback(self) -> str:
         """As a cell would show it."""
         return str(self.data.get("traceback", ""))
+
+    @property
+    def bases(self) -> tuple[str, ...]:
+        """The names of the classes that its class is derived from."""
+        return tuple(self.data.get("bases", ()))
 
 
 class FrameRefused(SandboxError):

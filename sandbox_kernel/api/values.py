@@ -20,7 +20,6 @@ _FILE_ERRORS = (
     "FileNotFoundError", "FileExistsError", "IsADirectoryError", "NotADirectoryError", "PermissionError", "OSError",
 )  # fmt: skip
 
-
 def pack(value: Any, most: int) -> Outgoing:
     """A value on its way in.
 
@@ -81,4 +80,5 @@ def refusal(reply: Mapping[str, Any], *, call: bool = False) -> Exception | None
     if name in _FILE_ERRORS and not call:
         kind: type[Exception] = getattr(builtins, name)
         return kind(text)
-    return CellError(name, text, clean_text("\n".join(map(str, reply.get("traceback") or ()))))
+    bases = map(clean_text, reply.get("bases") or ())
+    return CellError(name, text, clean_text("\n".join(map(str, reply.get("traceback") or ()))), bases)

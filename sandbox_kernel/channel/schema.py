@@ -209,6 +209,7 @@ class ValueReply(msgspec.Struct):
     ename: ShortText | msgspec.UnsetType = msgspec.UNSET
     evalue: str | msgspec.UnsetType = msgspec.UNSET
     traceback: list[str] | msgspec.UnsetType = msgspec.UNSET
+    bases: Annotated[list[ShortText], msgspec.Meta(max_length=20)] | msgspec.UnsetType = msgspec.UNSET
 
 
 VALUE_OPS = (

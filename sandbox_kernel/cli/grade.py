@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
     with extras("grade"):
         from rich.console import Console
 
-        from ..grading.table import overview
+        from ..grading.table import doubtful, overview
         from .progress import Work, width
 
         plan = _plan(args)
@@ -135,6 +135,8 @@ def run(args: argparse.Namespace) -> int:
         console = Console(highlight=False, width=width())
         grades = [plan.grades[name] for name in plan.paths]
         console.print(grades[0].table() if len(grades) == 1 else overview(grades))
+        for line in doubtful(grades):
+            console.print(f"\n{line}", style="bold magenta", soft_wrap=True, markup=False)
         console.print(f"\nwrote {plan.output / 'summary.csv'}", soft_wrap=True, markup=False)
         return int(any(grade.verdict == "error" for grade in grades))
 

@@ -16,8 +16,8 @@ from ..api.execution import plain_text, shortened
 from ..arguments import check_arguments
 from ..errors import CellError, FrameRefused, LimitReached, SandboxError
 from ..session.denial_text import denial_line
-from .results import CellReport, Grade, Mark
-from .student import Clock, Overdue, Student
+from .results import OWN_ERROR, CellReport, Grade, Mark
+from .student import Clock, Misused, Overdue, Student
 from .submission import Submission, Unusable, read_file
 from .suite import Case, Suite, UnusableTests
 
@@ -82,7 +82,13 @@ def grade(
         for case in suite.cases:
             result.marks.append(_mark(case, suite, run, timeout, guard or (lambda _: nullcontext())))
     result.score = sum(mark.score for mark in result.marks)
+    own = [mark for mark in result.marks if mark.status == OWN_ERROR]
+    result.max_score -= sum(mark.points for mark in own)
     result.verdict = "passed" if all(mark.status == "passed" for mark in result.marks) else "failed"
+    if own:
+        names = ", ".join(mark.name for mark in own)
+        result.verdict = "error"
+        result.reason = f"an error of the tests themselves, whose points do not count: {names}: {own[0].reason}"
     if broken := [mark for mark in result.marks if mark.status == "error"]:
         result.verdict, result.score, result.reason = "error", 0.0, broken[0].reason
     result.duration_s = time.monotonic() - began
@@ -217,7 +223,7 @@ def _mark(case: Case, suite: Suite, run: Run, timeout_s: float, guard: Guard) ->
                 with guard(seconds):
                     value = case.function(**{name: given[name] for name in case.wants})
                 if value is not None:
-                    raise TypeError("it returned a value, and none is looked at; a test says what it wants by `assert`")
+                    raise Misused("it returned a value, and none is looked at; a test says what it wants by `assert`")
                 mark.status, mark.score = "passed", case.points
             finally:
                 mark.denials = box.denied()
@@ -230,8 +236,25 @@ def _mark(case: Case, suite: Suite, run: Run, timeout_s: float, guard: Guard) ->
             mark.error, mark.limit = "TimeLimit", "timeout"
         if student is None:
             mark.status = "error"
+        elif _is_own(error, case, student):
+            mark.status = OWN_ERROR
     mark.duration_s = round(time.monotonic() - began, 3)
     return mark
+
+
+def _is_own(error: BaseException, case: Case, student: Student) -> bool:
+    """Whether it is the test that is wrong, whatever the submission did.
+
+    A ``TypeError`` in the middle of a test is mostly the submission's: it returned None, and the test added 1 to it. It
+    cannot be where nothing of the submission has reached the test yet; and no value makes a name unknown.
+    """
+    if isinstance(error, FrameRefused):
+        return bool(error.data.get("outgoing"))
+    if isinstance(error, (AssertionError, SandboxError, Overdue)):
+        return False
+    if isinstance(error, (Misused, NameError, ImportError, SyntaxError, SystemExit)):
+        return True
+    return not student._sandbox_kernel_gave and not {"sandbox", "submission"} & set(case.wants)
 
 
 def _reason(error: BaseException, suite: Suite, student: Student | None) -> str:

@@ -45,18 +45,32 @@ def timeout(seconds: float) -> Callable[[F], F]:
 
 
 @contextmanager
-def raises(name: str) -> Iterator[None]:
-    """``with raises("ValueError"): student.mean([])``: the call is to raise an exception of a class of that name.
+def raises(*kinds: str | type[BaseException]) -> Iterator[None]:
+    """``with raises("ValueError"): student.mean([])``: the call is to raise this exception, or one below it.
 
-    (The name and not the class: the exception lives in the sandbox, and whoever wrote it chose what it is called.)
+    Several may be named: ``raises("EmptyError", ValueError)``. A class stands for its name: the exception lives in the
+    sandbox, whoever wrote it chose what it is called, and says what it is derived from.
 
     Raises:
+        TypeError: no name or class of an exception is given.
         AssertionError: it raised none, or another one.
     """
+    names = [_name_of(kind) for kind in kinds]
+    if not names:
+        raise TypeError("raises() needs the name of an exception, such as raises('ValueError')")
+    due = " or ".join(names)
     try:
         yield
     except CellError as error:
-        if error.name == name:
+        if {error.name, *error.bases} & set(names):
             return
-        raise AssertionError(f"it should have raised {name}, and raised {error.name}: {error.value}") from None
-    raise AssertionError(f"it should have raised {name}, and raised nothing")
+        raise AssertionError(f"it should have raised {due}, and raised {error.name}: {error.value}") from None
+    raise AssertionError(f"it should have raised {due}, and raised nothing")
+
+
+def _name_of(kind: Any) -> str:
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        return kind.__name__
+    if isinstance(kind, str) and kind.isidentifier():
+        return kind
+    raise TypeError(f"{kind!r} is neither an exception's name nor its class")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rich.console import Group
 
+OWN_ERROR = "test error"
 VERDICTS = ("passed", "failed", "unusable", "error")
 
 
@@ -48,7 +49,7 @@ class Mark:
         title: the first line of its docstring, else its name.
         points: what it is worth.
         score: what it gave: all or nothing.
-        status: "passed", "failed", or "error" when it could not be run.
+        status: "passed", "failed", "test error" when the test itself is wrong, or "error" when it could not be run.
         error: class of what ended it; "".
         reason: in words; "".
         limit: the limit that ended it, such as ``timeout``; "".
@@ -75,8 +76,9 @@ class Grade:
     Attributes:
         submission: its name.
         verdict: "passed": every test did; "failed": some did not; "unusable": there is nothing that could be run
-            (``reason`` says why), which gives no points; "error": it could not be graded, and that is not its fault.
-        score, max_score: points.
+            (``reason`` says why), which gives no points; "error": it could not be graded, or not by every test, which
+            is not its fault.
+        score, max_score: points. Those of a test with an error of its own are in neither.
         reason: of "unusable" and "error", in words.
         cells, marks: one for each cell and test.
         level: the isolation level that was had.
@@ -123,10 +125,12 @@ class Grade:
     def failures(self) -> list[str]:
         """Each thing that went wrong, as a line: cells first, as they are often the cause of the rest."""
         said = [self.reason] if self.reason else []
-        if self.verdict in ("unusable", "error"):
+        graded = self.verdict in ("passed", "failed") or any(mark.status == OWN_ERROR for mark in self.marks)
+        if not graded:
             return said
         said += [f"cell {cell.number}: {cell.reason}" for cell in self.cells if cell.status != "ok"]
-        return said + [f"{mark.title}: {mark.reason}" for mark in self.marks if mark.status != "passed"]
+        failed = [mark for mark in self.marks if mark.status not in ("passed", OWN_ERROR)]
+        return said + [f"{mark.title}: {mark.reason}" for mark in failed]
 
     def table(self) -> Group:
         """For a terminal (needs the package rich): ``rich.print(grade.table())``."""

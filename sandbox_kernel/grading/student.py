@@ -22,6 +22,10 @@ def short(value: object) -> str:
         return f"<{type(value).__name__}>"
 
 
+class Misused(TypeError):
+    """A test used what it was given in a way that has no meaning."""
+
+
 class Overdue(Exception):
     """The time of a test is up."""
 
@@ -58,6 +62,7 @@ class Student:
     def __init__(self, sandbox: Sandbox, clock: Clock) -> None:
         self._sandbox_kernel_box, self._sandbox_kernel_clock = sandbox, clock
         self._sandbox_kernel_last = ""  # what the last call gave, for the report
+        self._sandbox_kernel_gave = False  # whether anything that the submission chose has reached the test
 
     def __getattr__(self, name: str) -> _Name:
         if name.startswith("__") or name.startswith("_sandbox_kernel_"):
@@ -71,7 +76,7 @@ class Student:
         except KeyError:
             self._sandbox_kernel_last = ""
             raise AssertionError(f"the submission has no variable {name!r}") from None
-        self._sandbox_kernel_last = f"{name} is {short(value)}"
+        self._sandbox_kernel_last, self._sandbox_kernel_gave = f"{name} is {short(value)}", True
         return value
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -89,7 +94,7 @@ class Student:
         except SandboxError:
             self._sandbox_kernel_last = f"{said} was not answered"
             raise
-        self._sandbox_kernel_last = f"{said} returned {short(value)}"
+        self._sandbox_kernel_last, self._sandbox_kernel_gave = f"{said} returned {short(value)}", True
         return value
 
 
@@ -106,11 +111,11 @@ class _Name:
 
     def __call__(self, *given: Any, **named: Any) -> Any:
         if "timeout" in named:
-            raise TypeError("`timeout` is the sandbox's own word here; give this argument by its position")
+            raise Misused("`timeout` is the sandbox's own word here; give this argument by its position")
         return self._student._sandbox_kernel_call(self._name, given, named)
 
     def __bool__(self) -> bool:
-        raise TypeError(f"student.{self._name} is a name and no value: call it, or read student[{self._name!r}]")
+        raise Misused(f"student.{self._name} is a name and no value: call it, or read student[{self._name!r}]")
 
     def __eq__(self, other: object) -> bool:
         return bool(self)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from rich.console import Group
@@ -9,9 +10,11 @@ from rich.table import Table
 from rich.text import Text
 
 from ..api.execution import plain_text
-from .results import Grade
+from .results import OWN_ERROR, Grade
 
-_STYLES = {"passed": "green", "ok": "green", "failed": "red", "unusable": "red", "error": "bold magenta"}
+_STYLES = {"passed": "green", "ok": "green", "failed": "red", "unusable": "red", "error": "bold magenta",
+           OWN_ERROR: "bold magenta"}  # fmt: skip
+_PLACE = re.compile(r"line \d+ of the tests: \w+")
 
 
 def shown(text: str) -> str:
@@ -35,9 +38,11 @@ def drawn(grade: Grade) -> Group:
     tests.add_column("points", justify="right", no_wrap=True)
     tests.add_column("reason")
     for mark in grade.marks:
-        worth = f"{number(mark.score)} of {number(mark.points)}"
-        why = " ".join(filter(None, (shown(mark.reason), f"[limit: {mark.limit}]" if mark.limit else "",
-                                     shown(mark.denials))))  # fmt: skip
+        own = mark.status == OWN_ERROR
+        worth = "not counted" if own else f"{number(mark.score)} of {number(mark.points)}"
+        said = ("an error of the test itself:" if own else "", shown(mark.reason),
+                f"[limit: {mark.limit}]" if mark.limit else "", shown(mark.denials))  # fmt: skip
+        why = " ".join(filter(None, said))
         tests.add_row(Text(shown(mark.title)), Text(worth, style=_STYLES.get(mark.status, "")), Text(why))
     parts: list[Text | Table] = [head, tests]
     troubled = [cell for cell in grade.cells if cell.status != "ok" or cell.denials]
@@ -68,3 +73,25 @@ def overview(grades: Iterable[Grade]) -> Table:
         points = f"{number(grade.score)} of {number(grade.max_score)}"
         table.add_row(Text(shown(grade.submission)), points, verdict, Text(first))
     return table
+
+
+def doubtful(grades: Iterable[Grade]) -> list[str]:
+    """What the teacher has to know about the tests: those with errors of their own, and those that nobody gets through.
+
+    A line for each test.
+    """
+    wrong: dict[str, list[str]] = {}
+    ended: dict[str, list[str]] = {}
+    graded = [grade for grade in grades if grade.cells]
+    for mark in (mark for grade in graded for mark in grade.marks):
+        if mark.status == OWN_ERROR:
+            wrong.setdefault(mark.name, []).append(mark.reason)
+        elif mark.status == "failed" and (place := _PLACE.match(mark.reason)):
+            ended.setdefault(mark.name, []).append(place[0])
+    lines = [f"{name} has an error of its own, so its points are not counted ({len(reasons)} of {len(graded)} "
+             f"submissions): {shown(reasons[0])}" for name, reasons in wrong.items()]  # fmt: skip
+    for name, places in ended.items():
+        if len(places) == len(graded) > 1 and len(set(places)) == 1:
+            same = f"{name} ends for all {len(graded)} submissions by the same error"
+            lines.append(f"{same}, {shown(places[0])}; look at the test first")
+    return lines

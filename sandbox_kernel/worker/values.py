@@ -163,7 +163,8 @@ class Values:
             lines = self._kernel.shell.InteractiveTB.structured_traceback(type(error), error, trace, tb_offset=0)
         except Exception:
             lines = [f"{type(error).__name__}: {error}"]
-        return {"status": "error", "ename": type(error).__name__, "evalue": str(error), "traceback": lines}
+        return {"status": "error", "ename": type(error).__name__, "evalue": str(error), "traceback": lines,
+                "bases": [kind.__name__[:100] for kind in type(error).__mro__[1:-2]][:20]}  # fmt: skip
 
     def _reply_with(self, request: Request, payload: bytes, buffers: Sequence[memoryview]) -> None:
         room, pieces = self._placed(payload, buffers)

@@ -16,6 +16,7 @@ from rich.console import Console
 from sandbox_kernel.grading import Grade, Submission, Suite, Unusable, UnusableTests, grade, job
 from sandbox_kernel.grading.grade import unusable
 from sandbox_kernel.grading.submission import read_file
+from sandbox_kernel.grading.table import doubtful
 
 from .handed_in import notebook
 
@@ -157,6 +158,29 @@ def test_breaks(student):
 def test_denied(student):
     student.connect()
 
+def test_typo(student):
+    assert student.double(2) == forty_two
+
+@points(3)
+def test_before(student):
+    expected = {}["none"]
+    assert student.double(2) == expected
+
+def test_argument(student):
+    assert student.double(lambda x: x) == 2
+
+def test_derived(student):
+    with raises("KeyError", ArithmeticError):
+        student.divide()
+    with raises("Unhappy"):
+        student.own()
+    with raises("LookupError"):
+        student.divide()
+
+def test_no_kind(student):
+    with raises():
+        student.divide()
+
 def test_exits():
     raise SystemExit(0)
 '''
@@ -170,6 +194,10 @@ class Stack:
     def pop(self): return self.items.pop()
 def total(): return sum(given)
 def refuse(): raise ValueError("no")
+def divide(): return 1 / 0
+class Unhappy(ValueError): pass
+class Unhappier(Unhappy): pass
+def own(): raise Unhappier("so")
 def log(x): _log.append(x)
 def logged(): return _log
 def connect(): socket.create_connection(("127.0.0.1", 9), 1)
@@ -186,7 +214,8 @@ class TestGrade:
         scores = {mark.name: mark.score for mark in answer.marks if mark.score}
         assert scores == {"test_call": 2, "test_stack": 1, "test_printed": 1, "test_raises": 1, "test_pure": 0.5,
                           "test_fresh": 0.5}  # fmt: skip
-        assert (answer.verdict, answer.score, answer.max_score) == ("failed", 6.0, 14.0)
+        # (What only the tests are to blame for counts for nobody.)
+        assert (answer.verdict, answer.score, answer.max_score) == ("error", 6.0, 12.0)
         assert answer.level in ("full", "seccomp+landlock")
 
     @pytest.mark.parametrize(
@@ -194,18 +223,36 @@ class TestGrade:
         [
             ("test_missing", "the submission has no nothing"),
             ("test_variable", "the submission has no variable 'nowhere'"),
-            ("test_name", "student.LIMIT is a name and no value"),
             ("test_wrong", "assert ( student.double(3) == 7 ) (double(3) returned 6)"),
-            ("test_returns", "none is looked at"),
             ("test_breaks", "TypeError: object of type 'int' has no len() (double(1) returned 2)"),
             ("test_denied", "connect() raised"),
-            ("test_exits", "SystemExit"),
+            ("test_derived", "it should have raised LookupError, and raised ZeroDivisionError"),
         ],
     )
     def test_reasons(self, answer: Grade, name: str, words: str) -> None:
         (mark,) = (mark for mark in answer.marks if mark.name == name)
         assert mark.status == "failed"
         assert words in mark.reason
+
+    @pytest.mark.parametrize(
+        ("name", "words"),
+        [
+            ("test_name", "student.LIMIT is a name and no value"), ("test_returns", "none is looked at"),
+            ("test_exits", "SystemExit"), ("test_typo", "NameError: name 'forty_two' is not defined"),
+            ("test_before", "KeyError: 'none'"), ("test_argument", "function"), ("test_no_kind", "raises() needs"),
+        ],
+    )  # fmt: skip
+    def test_an_error_of_the_test_itself_costs_nobody_a_point(self, answer: Grade, name: str, words: str) -> None:
+        (mark,) = (mark for mark in answer.marks if mark.name == name)
+        assert (mark.status, mark.score) == ("test error", 0)
+        assert words in mark.reason and name in answer.reason
+        assert not any(mark.title in line for line in answer.failures()[1:])
+
+    def test_the_teacher_is_told_which_tests_to_look_at(self, answer: Grade) -> None:
+        told = doubtful([answer, answer])
+        assert any(line.startswith("test_typo has an error of its own") and "2 of 2" in line for line in told)
+        assert any(line.startswith("test_breaks ends for all 2 submissions") and "TypeError" in line for line in told)
+        assert len(told) == 8 and not any("test_wrong" in line for line in told)
 
     def test_what_was_refused_is_told_with_the_test(self, answer: Grade) -> None:
         told = {mark.name: mark.denials for mark in answer.marks if mark.denials}
@@ -223,7 +270,7 @@ class TestGrade:
         console = Console(width=200, record=True, file=io.StringIO())
         console.print(answer.table())
         shown = console.export_text()
-        for words in ("6 of 14 points, failed", "A stack", "0.5 of 0.5", "the submission has no nothing", "by zero"):
+        for words in ("6 of 12 points, error", "A stack", "not counted", "0.5 of 0.5", "has no nothing", "by zero"):
             assert words in shown
 
 
