@@ -13,6 +13,7 @@ from .errors import BROKEN_STATUS, size_text
 # Why a worker ended, for the other cells that ran in it; the error's name is put in.
 BYSTANDER = "it was ended because of another cell, which ran at the same time ({})"
 _SHOWN_FILES = 10
+_BRIEF_CHARS = 90
 
 
 def describe_exit(status: int) -> str:
@@ -88,7 +89,7 @@ def traceback_lines(name: str, text: str) -> list[str]:
 def status_text(
     *, level: str, proofs: Sequence[Mapping[str, Any]], details: Mapping[str, Any], policy: Iterable[tuple[str, str]]
 ) -> str:
-    """What ``%sandbox`` prints: the level, what each probe tried and saw, what is missing, the limits."""
+    """What ``%sandbox status`` prints: the level, what each probe tried and saw, what is missing, the whole policy."""
     lines = [f"Sandboxed Python: isolation level {level}, proven by {len(proofs)} probes"]
     for proof in proofs:
         mark = "ok " if proof.get("ok") else "NO "
@@ -97,6 +98,22 @@ def status_text(
         lines.append(f"  note: {note}")
     lines.append("Policy:")
     lines.extend(f"  {name} = {value}" for name, value in policy)
+    return "\n".join(lines) + "\n"
+
+
+def brief_text(
+    *, level: str, proofs: Sequence[Mapping[str, Any]], details: Mapping[str, Any], policy: Iterable[tuple[str, str]]
+) -> str:
+    """What ``%sandbox`` prints: the level, its layers, what is missing, and the part of the policy that is told."""
+    weak = "" if level in ("full", "seccomp+landlock") else "; it is no sandbox against hostile code"
+    layers = ", ".join(dict.fromkeys(str(proof.get("layer", "")) for proof in proofs))
+    lines = [f"Sandboxed Python: isolation level {level}, proven by {len(proofs)} probes{weak}", f"  layers: {layers}"]
+    lines += [f"  NO  {proof.get('layer', '')}: {proof.get('tried', '')}" for proof in proofs if not proof.get("ok")]
+    lines += [f"  note: {note}" for note in details.get("notes", ())]
+    lines.append("Policy:")
+    cut = ((name, value if len(value) <= _BRIEF_CHARS else f"{value[:_BRIEF_CHARS]}...") for name, value in policy)
+    lines += [f"  {name} = {value}" for name, value in cut]
+    lines.append("`%sandbox status` shows each probe and all keys of the policy, `%sandbox help` what else there is.")
     return "\n".join(lines) + "\n"
 
 

@@ -143,11 +143,14 @@ def test_this_machine(machine: Machine) -> None:
 
 
 def test_every_check_is_printed(machine: Machine) -> None:
-    found, text = machine.ask("--level", "seccomp"), machine.run("--level", "seccomp").stdout
+    found, text = machine.ask("--level", "seccomp"), machine.run("--level", "seccomp", "--verbose").stdout
     assert text.splitlines()[-1] == found["verdict"]
     for proof in found["levels"]["seccomp"]["proofs"]:
         assert f"ok  {proof['layer']}: {proof['tried']} -> " in text
     assert "no sandbox against hostile code" in found["verdict"]
+    brief = machine.run("--level", "seccomp").stdout.splitlines()
+    assert brief[0] == found["verdict"] and len(brief) < 20 and "--verbose" in brief[-1]
+    assert any(line.startswith("  seccomp ") and "proven by" in line for line in brief)
 
 
 REFUSE = {"unshare": errno.EPERM, "mount": errno.EPERM, "setns": errno.EPERM, "clone3": errno.ENOSYS}
@@ -236,10 +239,12 @@ def test_an_audit_log_without_a_folder_is_missed(machine: Machine) -> None:
 def test_an_open_output_gate_is_said_loudly(machine: Machine) -> None:
     loose = machine.folder / "loose.toml"
     loose.write_text('[outputs]\ngate = "off"\n')
-    lines = machine.run("--level", "seccomp+landlock", policy=str(loose)).stdout.splitlines()
+    lines = machine.run("--level", "seccomp+landlock", "--verbose", policy=str(loose)).stdout.splitlines()
     said = [number for number, line in enumerate(lines) if line.startswith("WARNING: outputs are not checked")]
     assert said == [2, len(lines) - 1], "at the head, and below the verdict"
     assert "can act in the page" in machine.ask("--level", "seccomp+landlock", policy=str(loose))["verdict"]
+    brief = machine.run("--level", "seccomp+landlock", policy=str(loose)).stdout.splitlines()
+    assert brief[0].startswith("Cells would be run.") and brief[1].startswith("WARNING: outputs are not checked")
     assert "WARNING" not in machine.run("--level", "seccomp+landlock").stdout
 
 

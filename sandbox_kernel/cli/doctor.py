@@ -25,19 +25,20 @@ if TYPE_CHECKING:
     from .trials import Trial
 
 DESCRIPTION = """\
-Starts a sandbox at every level, without any cell in it, lets it try what it must not be able to do, and reports each
-attempt and the kernel's answer: what this machine offers, which level a kernel started from here takes, what is
-missing and how to get it. Nothing is changed and nothing is left running.
+Starts a sandbox at every level, without any cell in it, lets it try what it must not be able to do, and says which
+level a kernel started from here takes, which others this machine offers, what is missing and how to get it. With
+--verbose each attempt and the kernel's answer are shown. Nothing is changed and nothing is left running.
 """
 
 EXAMPLES = """\
 Run it as the user, in the folder and in the container in which kernels will run: each of these decides.
 
 exit status: 0 the policy's level (for "auto": one that is at least isolation.require) is proven here, so cells
-would be run; 1 no cell would be run, and the last lines say why
+would be run; 1 no cell would be run, and the first line says why
 
 examples:
   sandbox-kernel doctor
+  sandbox-kernel doctor --verbose                   with every attempt and its answer
   sandbox-kernel doctor --preset strict             would that policy work here?
   sandbox-kernel doctor --level full --plan         one level, with everything that is done to make it
   sandbox-kernel doctor --json | jq .ok             for programs
@@ -60,7 +61,8 @@ def add_command(commands: Any) -> None:
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--preset", metavar="P", help="as if SANDBOX_KERNEL_POLICY named this preset")
     which.add_argument("--file", metavar="F", type=Path, help="as if SANDBOX_KERNEL_POLICY named this file")
-    parser.add_argument("--plan", action="store_true", help="print what is done at each level before it is tried")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show each attempt and what it saw")
+    parser.add_argument("--plan", action="store_true", help="the same, and before it what is done at each level")
     parser.add_argument("--json", action="store_true", help="everything as one JSON object")
     parser.set_defaults(command=run)
 
@@ -86,7 +88,8 @@ def run(args: argparse.Namespace) -> int:
         refusal = error
     log = policy.policy.audit.file
     facts = [*host.facts(), *([host.audit_log(log)] if log else [])]
-    report = _Report(policy, refusal, args.level, facts, host.about(), show=not args.json, plans=args.plan)
+    report = _Report(policy, refusal, args.level, facts, host.about(), show=not args.json, plans=args.plan,
+                     verbose=args.verbose or args.plan)  # fmt: skip
     report.run()
     if args.json:
         sys.stdout.write(json.dumps(report.plain(), indent=2) + "\n")
@@ -98,10 +101,10 @@ class _Report:
 
     def __init__(
         self, policy: Resolved, refusal: PolicyError | None, level: str | None, facts: list[Fact], about: str, *,
-        show: bool, plans: bool,
+        show: bool, plans: bool, verbose: bool,
     ) -> None:  # fmt: skip
         self._policy, self._refusal, self._facts, self._about = policy, refusal, facts, about
-        self._show, self._with_plans = show, plans
+        self._show, self._with_plans, self._verbose = show, plans, verbose
         self._asked = level or policy.policy.isolation.level
         self._named = level
         self._trials: dict[str, Trial] = {}
@@ -117,6 +120,33 @@ class _Report:
 
     def run(self) -> None:
         """Try the policy's own level first, then the others unless one was named."""
+        if self._verbose:
+            self._tell_all()
+        else:
+            self._tell_briefly()
+
+    def _others(self) -> Iterator[str]:
+        """The levels to be tried after the policy's own."""
+        taken = self._trials[self._asked].level
+        for level in () if self._named else OTHERS:
+            if level != self._asked and not (level == taken and self._asked == "auto"):
+                yield level
+
+    def _tell_briefly(self) -> None:
+        self._try(self._asked)
+        isolation, origins = self._policy.policy.isolation, self._policy.origins
+        self._say(self.verdict(), "", f"  {'here':<17} {self._about}",
+                  f"  {'policy':<17} level = {isolation.level} ({origins['isolation.level']}), "
+                  f"require = {isolation.require} ({origins['isolation.require']})")  # fmt: skip
+        self._say(_brief(self._trials[self._asked], " (the policy's)" if not self._named else ""))
+        for level in self._others():
+            self._try(level)
+            self._say(_brief(self._trials[level]))
+        for note in self._trials[self._asked].notes:
+            self._say(f"  {'note':<17} {note}")
+        self._say("", *self._missing_lines(), "`sandbox-kernel doctor --verbose` shows each attempt and what it saw.")
+
+    def _tell_all(self) -> None:
         self._say(self._about)
         isolation = self._policy.policy.isolation
         origins = self._policy.origins
@@ -126,10 +156,8 @@ class _Report:
             self._say(self._warning())
         self._say("", "This machine")
         self._say(*(f"  {'ok' if f.ok else 'NO'}  {f.name}: {f.tried} -> {f.saw}" for f in self._facts))
-        for level in dict.fromkeys([self._asked, *(() if self._named else OTHERS)]):
-            taken = self._trials[self._asked].level if self._trials else ""
-            if level == taken and self._asked == "auto":
-                continue  # it was tried just now
+        self._try(self._asked)
+        for level in self._others():
             self._try(level)
         self._say("", *self._missing_lines())
         self._say("", self.verdict())
@@ -184,7 +212,8 @@ class _Report:
     def _try(self, level: str) -> None:
         from .trials import Trial, start
 
-        self._say("", f"Level {level}" + (" (the policy's)" if level == self._asked and not self._named else ""))
+        if self._verbose:
+            self._say("", f"Level {level}" + (" (the policy's)" if level == self._asked and not self._named else ""))
         try:
             plans = self._make_plans(level)
         except (SandboxError, OSError) as error:
@@ -197,7 +226,8 @@ class _Report:
                     self._say(f"  plan {number} of {len(plans)}", *(f"    {line}" for line in text.splitlines()))
             trial = start(level, plans)
         self._trials[level] = trial
-        self._say(*_trial_lines(trial))
+        if self._verbose:
+            self._say(*_trial_lines(trial))
 
     def _make_plans(self, level: str) -> list[Plan]:
         """The same plans as the kernel makes, for another level."""
@@ -239,6 +269,13 @@ class _Report:
             yield f"  {what}"
             if how:
                 yield f"    {how}"
+
+
+def _brief(trial: Trial, whose: str = "") -> str:
+    got = f"takes {trial.level}, " if trial.asked != trial.level and trial.proven else ""
+    if not trial.proven:
+        return f"  {trial.asked:<17} not to be had{whose}: {trial.problem}"
+    return f"  {trial.asked:<17} {got}proven by {len(trial.proofs)} checks, ready in {trial.start_ms:.0f} ms{whose}"
 
 
 def _trial_lines(trial: Trial) -> Iterator[str]:

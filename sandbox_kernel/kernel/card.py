@@ -77,7 +77,7 @@ class Card:
             text = await self._commands.answer(words, number, plain_header(parent["header"]))
             self._publisher.stream(parent["header"]["msg_id"], "stdout", text)
         elif words is not None or (document and self._display_id):
-            text = await self._commands.answer([], number, {})
+            text = await self._commands.answer(words or [], number, {})
             self._publisher.flush()
             kind = "update_display_data" if words is None else "display_data"
             if words is not None:

@@ -12,15 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import NoCheckpoint, SandboxError, age_text, size_text
-from ..policy import BUILT_IN, Resolved
-from ..report import held_text, open_gate_text, removed_text, status_text
+from ..policy import BUILT_IN, KEYS, Resolved
+from ..report import brief_text, held_text, open_gate_text, removed_text, status_text
 from ..session.copies import NAME_RULE, checkpoint_name
 from ..session.session import Session
 from .exports import export
 from .transcript import Transcript
 
 HELP = """\
-%sandbox                  the isolation level, what each probe tried and saw, and the policy
+%sandbox                  the isolation level, its layers, and what of the policy is not built in
+%sandbox status           the same with what each probe tried and saw, and all keys of the policy
 %sandbox output N [PAGE]  all text that cell N printed, also what was omitted; page by page, `last` for the last one
 %sandbox export NAME      write a variable to NAME.frame, for `sandbox_kernel.frames.load_file`; a file may be named too
 %sandbox files            files that cells made in the private layer: which were kept next to the notebook, or why not
@@ -31,6 +32,7 @@ It must stand alone in its cell.
 """
 _TO_KEEP = "In a terminal of this machine `sandbox-kernel files --keep NAME` takes one out.\n"
 _FILES = 200
+_ALWAYS = ("limits.memory", "limits.cell_time", "files.workspace", "network.mode")  # of the policy, in the short form
 _PAGE_BYTES = 1024 * 1024
 
 
@@ -80,7 +82,9 @@ class Commands:
             return await self._files()
         if words[:1] == ["checkpoint"]:
             return await self._checkpoint(words[1:])
-        name, rest = (words[0], words[1:]) if words else ("status", ())
+        if not words:
+            return self._told(brief=True)
+        name, rest = words[0], words[1:]
         command = self._known.get(name)
         if command is None:
             near = difflib.get_close_matches(name, self._known, n=1)
@@ -147,16 +151,22 @@ class Commands:
     def _status(self, words: Sequence[str]) -> str:
         if words:
             return f"`%sandbox status` takes no further words.\n{HELP}"
+        return self._told(brief=False)
+
+    def _told(self, *, brief: bool) -> str:
         box = self._session.supervisor
         if box.failed is not None:
             return f"There is no sandbox, so no cell is run. {box.failed.explain()}\n"
-        found = self._resolved.rows()
+        values = self._resolved.policy.values()
+        told = {key for key, value in values.items() if not brief or key in _ALWAYS or value != KEYS[key].default}
+        found = [row for row in self._resolved.rows() if row[0] in told]
         rows = [(key, value if origin == BUILT_IN else f"{value}  ({origin})") for key, value, origin in found]
-        text = status_text(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
+        tell = brief_text if brief else status_text
+        text = tell(level=box.level, proofs=box.proofs, details=box.details, policy=rows)
         started = "".join(f"Start-up file {line}\n" for line in self._started)
         if self._resolved.policy.outputs.gate == "off":
             return open_gate_text(self._resolved.origins["outputs.gate"]) + text + started
-        return text + started + removed_text(self._removed)
+        return text + started + (removed_text(self._removed) if self._removed or not brief else "")
 
     def _output(self, words: Sequence[str]) -> str:
         number, page = words[0] if words else "", words[1] if len(words) > 1 else "1"
