@@ -57,7 +57,7 @@ def test_auto_is_a_sandbox_and_nothing_is_left(tmp_path: Path) -> None:
 
 
 def test_a_level_is_never_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="level is .fully., and must be one of"):
+    with pytest.raises(ValueError, match=r"level is .fully., and must be one of"):
         execute_python("1", level="fully")
 
     monkeypatch.setattr(linux, "landlock_abi", lambda: 0)  # a kernel without Landlock
