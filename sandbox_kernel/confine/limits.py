@@ -8,12 +8,7 @@ import resource
 
 def effective(pairs: tuple[tuple[int, int], ...]) -> dict[int, tuple[int, int]]:
     """Soft and hard value by resource, as `apply` will set them: a lower hard limit of the launcher stays."""
-    values = {}
-    for number, value in pairs:
-        hard = resource.getrlimit(number)[1]
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        values[number] = (value, value)
-    return values
+    return {number: _lowered(number, value) for number, value in pairs}
 
 
 def apply(pairs: tuple[tuple[int, int], ...]) -> None:
@@ -32,9 +27,14 @@ def apply_processes(count: int, *, private: bool) -> None:
     value = count
     if not private and os.getuid() != 0:
         value += _tasks_of(os.getuid())
-    hard = resource.getrlimit(resource.RLIMIT_NPROC)[1]
+    resource.setrlimit(resource.RLIMIT_NPROC, _lowered(resource.RLIMIT_NPROC, value))
+
+
+def _lowered(number: int, value: int) -> tuple[int, int]:
+    """Soft and hard limit alike; not above the hard limit that is there."""
+    hard = resource.getrlimit(number)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(resource.RLIMIT_NPROC, (value, value))
+    return value, value
 
 
 def _tasks_of(uid: int) -> int:

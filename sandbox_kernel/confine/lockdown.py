@@ -19,13 +19,14 @@ from collections.abc import Callable
 from .. import linux
 from ..plan.model import Plan
 from . import landlock, limits, mounts, namespaces, seccomp
+from .layer import Layer
 
 CANARY = "canary"  # a readable file that no Landlock rule grants
 
 Step = Callable[[str], None]
 
 
-def enter(plan: Plan, step: Step, forked: Callable[[int], None]) -> tuple[list[str], dict[str, mounts.Layer]]:
+def enter(plan: Plan, step: Step, forked: Callable[[int], None]) -> tuple[list[str], dict[str, Layer]]:
     """The first half. At level full it returns in pid 1 of the sandbox, a child of the process that called it.
 
     Args:
@@ -48,7 +49,7 @@ def enter(plan: Plan, step: Step, forked: Callable[[int], None]) -> tuple[list[s
 
 def _enter_namespaces(
     plan: Plan, step: Step, forked: Callable[[int], None]
-) -> tuple[list[str], dict[str, mounts.Layer]]:
+) -> tuple[list[str], dict[str, Layer]]:
     who = plan.identity
     host = namespaces.ids()
     maps: dict[tuple[int, int], int | OSError] = {}
@@ -106,9 +107,7 @@ def _enter_in_place(plan: Plan, step: Step) -> None:
     linux.set_child_subreaper()
     if os.geteuid() == 0:
         step("drop to the worker's uid")
-        os.setgroups([])
-        os.setresgid(who.gid, who.gid, who.gid)
-        os.setresuid(who.uid, who.uid, who.uid)
+        namespaces.become(who.uid, who.gid)
     step("limits")
     limits.apply(plan.rlimits)
     limits.apply_processes(plan.processes, private=False)

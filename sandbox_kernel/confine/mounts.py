@@ -7,32 +7,22 @@ first.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import stat
 from collections.abc import Callable
-from typing import NamedTuple
 
 from .. import linux
 from ..plan.model import Bind, Plan, Tmpfs
 from ..plan.paths import DEVICES, PROC_FROZEN, PROC_MASKED, inside
 from . import namespaces
+from .layer import Layer, inodes_for, overlay
 
 _SAFE = linux.MOUNT_ATTR_NOSUID | linux.MOUNT_ATTR_NODEV
 _FROZEN = _SAFE | linux.MOUNT_ATTR_RDONLY | linux.MOUNT_ATTR_NOEXEC
 _QUIET = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
-_LAYER = "dev/shm"  # in the new root: where the parts of a layer are put together, for a moment
 _BASES = ("/tmp", "/run", "/mnt", "/var", "/dev")  # noqa: S108 - only the place where the new root is put together
 
 Step = Callable[[str], None]
-
-
-class Layer(NamedTuple):
-    """Descriptors of a private layer: its upper folder, and what it can be reconfigured by (see `linux.fspick`)."""
-
-    upper: int
-    context: int
 
 
 def open_id_maps(plan: Plan) -> dict[tuple[int, int], int | OSError]:
@@ -161,7 +151,6 @@ def _furnish(
     plan: Plan, trees: dict[str, int], devices: list[tuple[str, int]], step: Step
 ) -> dict[str, Layer]:
     """Fill the new root, which is the current folder; returns the layers. Parents come before what lies in them."""
-    layers: dict[str, Layer] = {}
     step("make /dev")
     os.mkdir("dev")
     os.mkdir("dev/shm")
@@ -173,105 +162,58 @@ def _furnish(
         os.makedirs(os.path.dirname(path[1:]), exist_ok=True)
         with open(path[1:], "x", encoding="utf-8") as file:
             file.write(text)
-    os.close(os.open("canary", os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+    _empty_file("canary")
     for path, text in plan.links:
         if not os.path.lexists(path[1:]) and not any(inside(path, b.path) for b in plan.binds):
             os.makedirs(os.path.dirname(path[1:]) or ".", exist_ok=True)
             os.symlink(text, path[1:])
-    things: list[Bind | Tmpfs | str] = [*plan.binds, *plan.tmpfs, *plan.hidden]
+    layers: dict[str, Layer] = {}
+    covers: list[str] = []
     writable = [b.path for b in plan.binds if b.writable and not b.layer]
-    veils: list[str] = []
-    for thing in sorted(things, key=_depth):
-        path = thing if isinstance(thing, str) else thing.path
+    shown: list[Bind | Tmpfs] = [*plan.binds, *plan.tmpfs]
+    places: list[tuple[str, Bind | Tmpfs | None]] = [*((t.path, t) for t in shown), *((p, None) for p in plan.hidden)]
+    for path, thing in sorted(places, key=lambda place: _depth(place[0])):
         step(f"show {path}")
-        if isinstance(thing, str):
-            if not os.path.exists(path[1:]):
-                continue  # it was removed since the plan was made, or is a link that leads in a circle
-            if not os.path.isdir(path[1:]):
-                linux.mount("dev/null", path[1:], None, linux.MS_BIND)
-            else:
-                linux.mount("hidden", path[1:], "tmpfs", _QUIET, "size=64k,nr_inodes=64,mode=0755")
-                veils.append(path[1:])
-            continue
         target = path[1:]
+        if thing is None:
+            covers += _cover(target)
+            continue
         if any(inside(path, w) and path != w for w in writable) and not os.path.exists(target):
             raise FileNotFoundError(2, f"{path}: a place for a mount would have to be made in the workspace")
-        if isinstance(thing, Bind) and thing.layer:
-            layers[path] = _overlay(plan, trees[path], path, thing.layer)
-        elif isinstance(thing, Bind):
-            _attach(trees[path], target, folder=stat.S_ISDIR(os.fstat(trees[path]).st_mode))
-        else:
+        if isinstance(thing, Tmpfs):
             os.makedirs(target, exist_ok=True)
-            options = f"size={thing.size},nr_inodes={_inodes(thing.size)},mode={thing.mode:o}"
+            options = f"size={thing.size},nr_inodes={inodes_for(thing.size)},mode={thing.mode:o}"
             owner = f",uid={plan.identity.uid},gid={plan.identity.gid}"
             linux.mount("private", target, "tmpfs", _QUIET, options + owner)
-    for veil in veils:
-        linux.mount_setattr(linux.AT_FDCWD, veil, attr_set=_FROZEN)
+        elif thing.layer:
+            layers[path] = overlay(plan, trees[path], path, thing.layer)
+        else:
+            _attach(trees[path], target, folder=stat.S_ISDIR(os.fstat(trees[path]).st_mode))
+    for cover in covers:  # only now: places for mounts may have been made in them
+        linux.mount_setattr(linux.AT_FDCWD, cover, attr_set=_FROZEN)
     if not os.path.lexists("var/tmp"):
         os.makedirs("var", exist_ok=True)
         os.symlink("/tmp", "var/tmp")  # noqa: S108 - the private one
     return layers
 
 
-def _overlay(plan: Plan, lower: int, path: str, size: int) -> Layer:
-    """Mount a private layer in memory over a folder of the host.
-
-    The folders that overlayfs works on have no path in the finished sandbox: it keeps mounts of its own. Between the
-    two lies a veil of "whiteouts", which are how overlayfs notes that a name is gone: a cell that makes such a name
-    gets one of its own, and never what is below.
-
-    Raises:
-        OSError: also when a name is visible that should not be.
-    """
-    names = [os.path.relpath(veiled, path) for veiled in plan.veiled if inside(veiled, path)]
-    inodes = _inodes(size) + sum(name.count("/") + 1 for name in names)
-    linux.mount("layer", _LAYER, "tmpfs", _QUIET, f"size={size},nr_inodes={inodes},mode=0755")
-    for name in ("lower", "veil", "upper", "work"):
-        os.mkdir(f"{_LAYER}/{name}")
-    upper = os.open(f"{_LAYER}/upper", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    for name in ("upper", "veil"):
-        os.chmod(f"{_LAYER}/{name}", stat.S_IMODE(os.fstat(lower).st_mode) | 0o700)
-        os.chown(f"{_LAYER}/{name}", plan.identity.uid, plan.identity.gid)
-    linux.move_mount(lower, "", linux.AT_FDCWD, f"{_LAYER}/lower")
-    os.close(lower)
-    for name in names:
-        _veil(name)
-    target = path[1:]
-    os.makedirs(target, exist_ok=True)
-    # An ordinary user may set only this kind of extended attributes, and only in them overlayfs may keep its notes.
-    options = f"lowerdir={_LAYER}/veil:{_LAYER}/lower,upperdir={_LAYER}/upper,workdir={_LAYER}/work,userxattr"
-    linux.mount("workspace", target, "overlay", _QUIET, options)
-    for name in names:
-        if os.path.lexists(f"{target}/{name}"):
-            raise OSError(errno.EEXIST, "a name that is to be hidden is visible through the private layer")
-    linux.umount(f"{_LAYER}/lower", linux.MNT_DETACH)
-    linux.umount(_LAYER, linux.MNT_DETACH)
-    return Layer(upper, linux.fspick(target))
+def _cover(target: str) -> list[str]:
+    """Put something empty over what is hidden; a folder's cover is returned, to be frozen at the end."""
+    if not os.path.exists(target):
+        return []  # it was removed since the plan was made, or is a link that leads in a circle
+    if not os.path.isdir(target):
+        linux.mount("dev/null", target, None, linux.MS_BIND)
+        return []
+    linux.mount("hidden", target, "tmpfs", _QUIET, "size=64k,nr_inodes=64,mode=0755")
+    return [target]
 
 
-def _veil(name: str) -> None:
-    """Hide one name of the lower folder; the folders on the way look as they do there."""
-    parts = name.split("/")
-    for depth in range(1, len(parts)):
-        folder = "/".join(parts[:depth])
-        made = f"{_LAYER}/veil/{folder}"
-        if not os.path.isdir(made):
-            found = os.stat(f"{_LAYER}/lower/{folder}", follow_symlinks=False)
-            os.mkdir(made)
-            os.chmod(made, stat.S_IMODE(found.st_mode))
-            with contextlib.suppress(OSError):  # ids that mean nothing in here
-                os.chown(made, found.st_uid, found.st_gid)
-    os.mknod(f"{_LAYER}/veil/{name}", stat.S_IFCHR, 0)
-
-
-def _depth(thing: Bind | Tmpfs | str) -> tuple[int, str]:
-    path = thing if isinstance(thing, str) else thing.path
+def _depth(path: str) -> tuple[int, str]:
     return path.count("/") if path != "/" else 0, path
 
 
-def _inodes(size: int) -> int:
-    """One for each 4 KiB, so that the number of files is bounded as well as their size."""
-    return max(1024, size // 4096)
+def _empty_file(path: str) -> None:
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
 
 
 def _attach(fd: int, target: str, *, folder: bool) -> None:
@@ -279,6 +221,6 @@ def _attach(fd: int, target: str, *, folder: bool) -> None:
         os.makedirs(target, exist_ok=True)
     elif not os.path.lexists(target):
         os.makedirs(os.path.dirname(target) or ".", exist_ok=True)
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o444))
+        _empty_file(target)
     linux.move_mount(fd, "", linux.AT_FDCWD, target)
     os.close(fd)

@@ -44,11 +44,16 @@ def drop_to(uid: int, gid: int) -> None:
 
     In this order, because RLIMIT_NPROC binds neither host uid 0 nor a uid mapped from it.
     """
+    become(uid, gid)
+    linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
+    _map_self(uid, gid)
+
+
+def become(uid: int, gid: int) -> None:
+    """Take these host ids for good, and no group besides. Groups first: without uid 0 they cannot be changed."""
     os.setgroups([])
     os.setresgid(gid, gid, gid)
     os.setresuid(uid, uid, uid)
-    linux.unshare(linux.CLONE_NEWUSER | linux.CLONE_NEWNS)
-    _map_self(uid, gid)
 
 
 def _map_self(uid: int, gid: int) -> None:

@@ -46,11 +46,9 @@ def _check_code(check: Check) -> list[Instruction]:
     code = [_load_argument(check.argument)]
     if check.mask != 0xFFFFFFFF:
         code.append((_AND, 0, 0, check.mask))
-    if check.forbid:
-        code += [(_JEQ, count - at, 0, value) for at, value in enumerate(check.values)]
+    code += [(_JEQ, count - at, 0, value) for at, value in enumerate(check.values)]
+    if check.forbid:  # a value leads to the refusal, all others jump over it
         code.append((_JA, 0, 0, 1))
-    else:
-        code += [(_JEQ, count - at, 0, value) for at, value in enumerate(check.values)]
     if check.wide:
         code = [_load_argument(check.argument, high=True), (_JEQ, 0, len(code), 0), *code]
     code.append((_RET, 0, 0, (_RET_USER_NOTIF if check.told else _RET_ERRNO) | check.refusal))
