@@ -22,6 +22,7 @@ help:
 	@echo "make test     run the tests (TESTS=tests/test_cli.py for some)"
 	@echo "make check    lint and types"
 	@echo "make bench    measure what SPECIFICATION.md promises (BENCH=--short for less of it)"
+	@echo "make docs     build the documentation in build/site"
 	@echo "make clean    remove .venv and build"
 
 .PHONY: demo
@@ -49,6 +50,10 @@ bench: $(VENV)/.installed-for-use
 check: $(VENV)/.installed-for-tests
 	$(BIN)/python -m ruff check
 	$(BIN)/python -m mypy
+
+.PHONY: docs
+docs: $(VENV)/.installed-for-tests
+	$(BIN)/python -m mkdocs build
 
 .PHONY: clean
 clean:

@@ -131,7 +131,8 @@ class LimitReached(SandboxError):
         rule: the limit's name in the policy, such as ``limits.cell_time``.
         limit: its value, as text.
         remedy: what the reader can change in the code.
-        used, allowed: the same as numbers, for programs (seconds, bytes or a count).
+        used: the same as a number, for programs: seconds, bytes or a count.
+        allowed: the limit in the same unit.
     """
 
     state = "kept"

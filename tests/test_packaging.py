@@ -182,6 +182,14 @@ def test_is_short_enough_to_be_read(path: Path) -> None:
     assert lines <= 400, f"{path.name} has {lines} lines"
 
 
+def test_the_wall_can_be_read_in_an_hour() -> None:
+    """SECURITY.md leads a stranger through it."""
+    modules = [path for path in MODULES if part_of(path) == "confine"]
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in modules) < 900
+    told = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    assert [path.name for path in modules if path.stem != "__init__" and f"`{path.name}`" not in told] == []
+
+
 def test_the_import_reader_sees_every_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "sandbox_kernel"
     (package / "worker").mkdir(parents=True)
@@ -239,7 +247,7 @@ def test_wheel_holds_the_kernelspec_the_presets_and_the_licence(tmp_path: Path) 
 def test_every_base_dependency_has_a_lower_bound() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert all(">=" in line or "==" in line for line in project["dependencies"])
-    extras = {"data", "lab", "verify", "mcp", "smolagents", "langchain", "dask", "test"}
+    extras = {"data", "lab", "verify", "mcp", "smolagents", "langchain", "dask", "docs", "test"}
     assert set(project["optional-dependencies"]) == extras
 
 

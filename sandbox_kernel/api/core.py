@@ -244,7 +244,8 @@ class AsyncSandbox(Cells, Branches):
             inputs: variables to set before, as `put` does.
             returns: variables to fetch afterwards, into ``Execution.returned``.
             modules: further modules of this process, for this cell only.
-            on_stdout, on_stderr: called with each piece of text as it comes.
+            on_stdout: called with each piece of text as it comes.
+            on_stderr: the same for what goes there.
             on_result: called with each `Result`. A callback may be a coroutine function; what it raises ends the cell
                 and is raised here.
 

@@ -86,7 +86,9 @@ def execute_python(
         policy: as of `Sandbox`.
         strategy: another name for ``level``.
         function: name of a function that the code defines, to be called with ``args`` and ``kwargs`` when the code has
-            ended. Any value of `Sandbox.put` will do, a DataFrame for example.
+            ended.
+        args: what it is called with. Any value of `Sandbox.put` will do, a DataFrame for example.
+        kwargs: the same by name.
         functions_only: refuse code with anything at top level but imports, definitions and a docstring.
 
     Raises:
