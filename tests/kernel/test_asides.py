@@ -28,7 +28,7 @@ def ask(kernel: Running, kind: str, **content: Any) -> tuple[dict[str, Any], flo
     began = time.monotonic()
     client.shell_channel.send(message)
     while True:
-        reply = client.get_shell_msg(timeout=40)
+        reply = client.get_shell_msg(timeout=50)
         if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
             break
     took_s = time.monotonic() - began
@@ -60,7 +60,7 @@ def test_each_request_is_busy_once_and_the_last_word_is_still_true(start: Start)
     asked = client.history(hist_access_type="tail", n=1)
     told: list[tuple[str, str]] = []
     while told[-1:] != [(cell, "idle")]:
-        message = client.get_iopub_msg(timeout=20)
+        message = client.get_iopub_msg(timeout=50)
         if message["msg_type"] == "status":
             told.append((message["parent_header"]["msg_id"], message["content"]["execution_state"]))
     assert [state for name, state in told if name == cell] == ["busy", "idle"]
@@ -77,7 +77,7 @@ def test_replies_behind_a_short_cell_come_in_the_order_of_their_requests(start: 
     sent += [client.kernel_info(), client.comm_info(), client.inspect("print")]
     replies: list[dict[str, Any]] = []
     while len(replies) < len(sent):
-        reply = client.get_shell_msg(timeout=40)
+        reply = client.get_shell_msg(timeout=50)
         replies += [reply] if reply["parent_header"]["msg_id"] in sent else []  # (some are of the fixture's)
     assert [reply["parent_header"]["msg_id"] for reply in replies] == sent
     assert [reply["content"]["status"] for reply in replies] == ["error", "ok", "ok", "ok"]
@@ -114,6 +114,6 @@ def test_what_waits_for_another_completion_is_not_given_up(start: Start) -> None
     kernel.good(code)
     first = kernel.client.complete("s.", 2)
     second = kernel.client.inspect("s", 1)
-    answers = [kernel.client.get_shell_msg(timeout=20) for _ in range(2)]
+    answers = [kernel.client.get_shell_msg(timeout=50) for _ in range(2)]
     assert [m["parent_header"]["msg_id"] for m in answers] == [first, second]
     assert answers[1]["content"]["found"] is True

@@ -103,7 +103,7 @@ def test_another_kernel_says_that_it_does_not_know(start: Start) -> None:
     manager, client = start_new_kernel(kernel_name="python3")
     try:
         with pytest.raises(SandboxError, match="no sandboxed kernel"):
-            push(client, "x", 1, timeout=20)
+            push(client, "x", 1, timeout=50)
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
@@ -115,7 +115,7 @@ def _ask(kernel: Any, data: Any, buffers: list[bytes]) -> dict[str, Any]:
     message["buffers"] = buffers
     client.shell_channel.send(message)
     while True:
-        heard = client.get_iopub_msg(timeout=20)
+        heard = client.get_iopub_msg(timeout=50)
         if heard["msg_type"] == "comm_msg" and heard["parent_header"].get("msg_id") == message["header"]["msg_id"]:
             answer: dict[str, Any] = heard["content"]["data"]
             return answer

@@ -15,7 +15,7 @@ def ask(kernel: Running, kind: str, **content: Any) -> str:
 
 
 def answer(kernel: Running) -> dict[str, Any]:
-    message: dict[str, Any] = kernel.client.get_control_msg(timeout=20)
+    message: dict[str, Any] = kernel.client.get_control_msg(timeout=50)
     return message
 
 
@@ -27,7 +27,7 @@ def test_cells_on_the_control_channel_run_in_order(start: Start) -> None:
     assert [reply["content"]["status"] for reply in replies] == ["ok"] * 3
     seen: dict[str, list[Any]] = {msg_id: [] for msg_id in sent}
     while seen[sent[-1]][-1:] != ["idle"]:
-        message = kernel.client.get_iopub_msg(timeout=20)
+        message = kernel.client.get_iopub_msg(timeout=50)
         content = message["content"]
         told = content.get("execution_state") or content.get("text") or content.get("data", {}).get("text/plain")
         if told:
@@ -40,7 +40,7 @@ def test_the_control_channel_goes_on_while_a_cell_of_its_own_runs(start: Start) 
     running = ask(kernel, "execute_request", code="print('on')\nwhile True: pass")
     info = ask(kernel, "kernel_info_request")
     assert answer(kernel)["parent_header"]["msg_id"] == info
-    while kernel.client.get_iopub_msg(timeout=20)["msg_type"] != "stream":
+    while kernel.client.get_iopub_msg(timeout=50)["msg_type"] != "stream":
         pass
     ask(kernel, "interrupt_request")
     kinds = {}
@@ -50,7 +50,7 @@ def test_the_control_channel_goes_on_while_a_cell_of_its_own_runs(start: Start) 
     assert kinds["interrupt_reply"]["content"]["status"] == "ok"
     assert kinds["execute_reply"]["parent_header"]["msg_id"] == running
     assert kinds["execute_reply"]["content"]["ename"] == "KeyboardInterrupt"
-    kernel.client.kernel_info(reply=True, timeout=20)  # what stands right behind a failed cell is aborted, as in stock
+    kernel.client.kernel_info(reply=True, timeout=50)  # what stands right behind a failed cell is aborted, as in stock
     assert kernel.good("print(6 * 7)").stdout == "42\n"
 
 
@@ -73,7 +73,7 @@ def test_other_requests_of_the_shell_are_answered_there(start: Start) -> None:
 def test_a_completion_on_the_control_channel_beside_a_cell_is_answered_there(start: Start) -> None:
     kernel = start()
     kernel.client.execute("print('on')\nwhile True: pass")
-    while kernel.client.get_iopub_msg(timeout=20)["msg_type"] != "stream":
+    while kernel.client.get_iopub_msg(timeout=50)["msg_type"] != "stream":
         pass
     sent = ask(kernel, "complete_request", code="impor", cursor_pos=5)
     reply = answer(kernel)

@@ -42,7 +42,7 @@ class Dap:
         self.client.control_channel.send(message)
         return str(message["header"]["msg_id"])
 
-    def control(self, request: str, timeout: float = 20) -> dict[str, Any]:
+    def control(self, request: str, timeout: float = 50) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
         while True:
             reply = self.client.get_control_msg(timeout=max(0.01, deadline - time.monotonic()))
@@ -67,7 +67,7 @@ class Dap:
         assert self.ask("initialize", clientID="test", adapterID="")["success"]
         assert self.ask("attach")["success"]
 
-    def event(self, name: str, timeout: float = 20) -> dict[str, Any]:
+    def event(self, name: str, timeout: float = 50) -> dict[str, Any]:
         """The next event of this name."""
         deadline = time.monotonic() + timeout
         while True:
@@ -84,7 +84,7 @@ class Dap:
         self.event("stopped")
         return request
 
-    def reply(self, request: str, timeout: float = 20) -> dict[str, Any]:
+    def reply(self, request: str, timeout: float = 50) -> dict[str, Any]:
         deadline = time.monotonic() + timeout
         while True:
             reply = self.client.get_shell_msg(timeout=max(0.01, deadline - time.monotonic()))

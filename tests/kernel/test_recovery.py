@@ -73,8 +73,8 @@ def test_a_cell_that_is_queued_already_finds_the_state_before_it(kernel: Running
     _rested(kernel, "a = 1")
     first = kernel.client.execute("b = 2")
     second = kernel.client.execute(DEATHS["os._exit"])
-    assert kernel.client.get_shell_msg(timeout=20)["parent_header"]["msg_id"] == first
-    assert kernel.client.get_shell_msg(timeout=20)["parent_header"]["msg_id"] == second
+    assert kernel.client.get_shell_msg(timeout=50)["parent_header"]["msg_id"] == first
+    assert kernel.client.get_shell_msg(timeout=50)["parent_header"]["msg_id"] == second
     kernel.good("assert (a, b) == (1, 2)")
 
 
@@ -94,7 +94,7 @@ def test_tasks_go_on_and_pools_start_their_threads_again(kernel: Running) -> Non
     )
     assert "Not brought back" not in kernel.run(DEATHS["os._exit"]).reply["evalue"]
     kernel.good("seen = len(ticks)\nawait asyncio.sleep(0.2)\nassert len(ticks) > seen")
-    kernel.good("assert pool.submit(len, [1]).result(timeout=5) == 1")
+    kernel.good("assert pool.submit(len, [1]).result(timeout=50) == 1")
 
 
 def test_what_a_copy_lacks_is_named(kernel: Running) -> None:
@@ -149,7 +149,7 @@ def test_the_processes_stay_few_and_leave_nothing(kernel: Running) -> None:
     wait_for(lambda: len(_family(kernel)) <= 6 and not [p for p in _family(kernel) if _is_zombie(p)])
     family = _family(kernel)
     kernel.manager.shutdown_kernel(now=True)
-    assert not psutil.wait_procs(family, timeout=20)[1]
+    assert not psutil.wait_procs(family, timeout=50)[1]
 
 
 def test_rollback_undoes_the_last_cells(kernel: Running) -> None:

@@ -20,12 +20,12 @@ def begin(kernel: Running, code: str, **options: Any) -> str:
     """Sends a cell and returns once the client is told that it runs."""
     name = kernel.client.execute(code, **options)
     while True:
-        message = kernel.client.get_iopub_msg(timeout=20)
+        message = kernel.client.get_iopub_msg(timeout=50)
         if message["msg_type"] == "execute_input" and message["parent_header"]["msg_id"] == name:
             return str(name)
 
 
-def reply_to(kernel: Running, name: str, timeout: float = 20) -> dict[str, Any]:
+def reply_to(kernel: Running, name: str, timeout: float = 50) -> dict[str, Any]:
     while True:
         reply = kernel.client.get_shell_msg(timeout=timeout)
         if reply["parent_header"].get("msg_id") == name:
@@ -44,7 +44,7 @@ def control(kernel: Running, kind: str) -> dict[str, Any]:
 def first_text(kernel: Running, name: str, text: str) -> float:
     """When the client got a text of the cell."""
     while True:
-        message = kernel.client.get_iopub_msg(timeout=20)
+        message = kernel.client.get_iopub_msg(timeout=50)
         if message["parent_header"].get("msg_id") == name and text in str(message["content"].get("text", "")):
             return time.monotonic()
 

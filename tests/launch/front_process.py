@@ -184,7 +184,7 @@ class Front:
         self.link.kill(number)
         return self.events(1)
 
-    def events(self, count: int, timeout_s: float = 5.0) -> Any:
+    def events(self, count: int, timeout_s: float = 30.0) -> Any:
         """Wait for some events; pidfds are kept."""
         assert self.link is not None
         found, self.early = self.early, []

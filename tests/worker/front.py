@@ -22,7 +22,7 @@ from sandbox_kernel.channel import schema
 from sandbox_kernel.channel.framing import PACKET_BYTES, Assembler, Frame, encode
 from sandbox_kernel.worker import entry
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 

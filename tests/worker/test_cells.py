@@ -306,11 +306,11 @@ def test_failing_small_requests_are_answered(shared: Front) -> None:
 
 
 def test_interrupt_of_a_completion(k: Front) -> None:
-    k.good("class Slow:\n    def __dir__(self):\n        import time; time.sleep(30)\nslow = Slow()")
+    k.good("class Slow:\n    def __dir__(self):\n        import time; print('go'); time.sleep(200)\nslow = Slow()")
     name = k.ask("complete", content={"code": "slow.", "cursor_pos": 5})
-    time.sleep(0.3)
+    k.wait_text("go\n")
     k.interrupt()
-    assert k.finish(name, 5).reply["status"] == "ok"
+    assert k.finish(name).reply["status"] == "ok"
 
 
 # -- history and magics

@@ -29,13 +29,13 @@ def test_sync_cells(k: Front, body: str) -> None:
 
 AWAITS = {
     "sleep": "import asyncio; await asyncio.sleep(60)",
-    "loop": "import asyncio\nfor i in range(600): await asyncio.sleep(.05)",
+    "loop": "import asyncio\nfor i in range(2000): await asyncio.sleep(.05)",
     "event": "import asyncio; await asyncio.Event().wait()",
-    "gather": "import asyncio; await asyncio.gather(asyncio.sleep(60), asyncio.sleep(50))",
+    "gather": "import asyncio; await asyncio.gather(asyncio.sleep(60), asyncio.sleep(90))",
     "blocking": "import time\nasync def f(): time.sleep(60)\nawait f()",
     "blocking task": "import asyncio, time\nasync def f(): time.sleep(60)\nawait asyncio.gather(f())",
     "busy": "async def f():\n    while True: pass\nawait f()",
-    "thread": "import asyncio, time\nawait asyncio.to_thread(time.sleep, 30)",
+    "thread": "import asyncio, time\nawait asyncio.to_thread(time.sleep, 100)",
 }
 
 
@@ -46,7 +46,7 @@ def test_awaiting_cells_at_once(k: Front, body: str) -> None:
     k.interrupt()
     cell = k.finish(name)
     assert cell.reply["ename"] in ("KeyboardInterrupt", "CancelledError")
-    assert time.monotonic() - begin < 15 and len(cell.published("error")) == 1
+    assert time.monotonic() - begin < 45 and len(cell.published("error")) == 1
     assert k.good("import asyncio\nawait asyncio.sleep(0.01, 'fine')").result == "'fine'"
 
 
@@ -57,7 +57,7 @@ def test_background_tasks_of_other_cells_survive(k: Front) -> None:
         "task = asyncio.ensure_future(tick())\nawait asyncio.sleep(0)"
     )
     for _ in range(5):
-        name = k.started("await asyncio.sleep(60)")
+        name = k.started("await asyncio.sleep(200)")
         k.interrupt()
         assert k.finish(name).reply["status"] == "error"
     assert k.good("task.done()").result == "False"
@@ -131,7 +131,8 @@ def test_alarm_in_a_print_storm(k: Front) -> None:
             "for i in range(10_000): print(i)"
         )
         assert cell.reply["ename"] == "Late" or cell.reply["status"] == "ok"
-        numbers = [line for line in cell.stdout.split("\n") if line]
+        # (IPython says so in its own words when the alarm's frame has a form that it cannot show.)
+        numbers = [line for line in cell.stdout.partition("Unexpected exception formatting")[0].split("\n") if line]
         assert numbers == [str(i) for i in range(len(numbers))]
         assert k.good("1").result == "1"
 
@@ -171,11 +172,11 @@ def test_signal_just_before_the_wait_is_not_late(k: Front) -> None:
     )
     assert (
         k.good(
-            "import os\nos.kill(os.getpid(), signal.SIGUSR1)\nawait asyncio.wait_for(seen.wait(), 5)"
+            "import os\nos.kill(os.getpid(), signal.SIGUSR1)\nawait asyncio.wait_for(seen.wait(), 50)"
         ).result
         == "True"
     )
     k.good("loop.remove_signal_handler(signal.SIGUSR1);")
-    name = k.started("await asyncio.sleep(60)")
+    name = k.started("await asyncio.sleep(200)")
     k.interrupt()
-    assert k.finish(name, 3).reply["status"] == "error"
+    assert k.finish(name).reply["status"] == "error"

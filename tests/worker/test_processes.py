@@ -63,11 +63,11 @@ def test_multiprocessing(k: Front) -> None:
 
 
 def test_child_does_not_hold_the_channel(k: Front) -> None:
-    k.good("import os, time\npid = os.fork()\nif not pid: time.sleep(30); os._exit(0)")
+    k.good("import os, time\npid = os.fork()\nif not pid: time.sleep(200); os._exit(0)")
     k.begin("os._exit(4)")
     with pytest.raises((EOFError, ConnectionResetError)):
         while True:
-            k.receive(5)
+            k.receive()
     assert k.wait() == 4
 
 
@@ -106,31 +106,31 @@ def test_commands_stream_live_and_whole_characters(k: Front, tmp_path: Path) -> 
 
 def test_interrupt_ends_the_command_and_its_children(k: Front) -> None:
     nap = f"sleep {10**7 + k.pid}"
-    name = k.begin(f"!{nap} & {nap}; echo never\nprint('never')")
-    time.sleep(0.3)
+    name = k.begin(f"!{nap} & echo go; {nap}; echo never\nprint('never')")
+    k.wait_text("go")
     k.interrupt()
     cell = k.finish(name)
-    assert cell.stdout == "" and cell.reply["ename"] == "KeyboardInterrupt"
+    assert "never" not in cell.stdout and cell.reply["ename"] == "KeyboardInterrupt"
     wait_for(lambda: k.good(f"out = !ps -eo args | grep '[s]{nap[1:]}'\nlist(out)").result == "[]")
 
 
 def test_a_loop_of_commands_can_be_interrupted(k: Front) -> None:
-    name = k.begin("while True:\n    !true")
-    time.sleep(0.5)
+    name = k.begin("while True:\n    !echo go")
+    k.wait_text("go")
     k.interrupt()
     assert k.finish(name).reply["ename"] == "KeyboardInterrupt"
 
 
 def test_grandchild_does_not_hold_the_command(k: Front) -> None:
     begin = time.monotonic()
-    assert k.good("!(sleep 50 &) ; echo done").stdout == "done\n"
-    assert time.monotonic() - begin < 20
+    assert k.good("!(sleep 90 &) ; echo done").stdout == "done\n"
+    assert time.monotonic() - begin < 60
 
 
 def test_children_get_default_signals(k: Front) -> None:
     k.good("import subprocess, signal, time\np = subprocess.Popen(['sleep', '30'])")
     k.good("p.send_signal(signal.SIGINT)")
-    assert k.good("p.wait(5)").result == str(-signal.SIGINT)
+    assert k.good("p.wait(60)").result == str(-signal.SIGINT)
 
 
 def test_end_of_the_channel_ends_the_worker(k: Front) -> None:
@@ -155,14 +155,14 @@ def test_end_of_the_channel_while_printing(k: Front) -> None:
 def test_shutdown_runs_atexit_and_does_not_wait_for_threads(k: Front) -> None:
     k.good(
         "import atexit, threading, time\natexit.register(lambda: print('good bye'))\n"
-        "threading.Thread(target=time.sleep, args=(60,)).start()"
+        "threading.Thread(target=time.sleep, args=(200,)).start()"
     )
     cell = k.finish(k.ask("shutdown", restart=False))
     assert cell.reply == {} and any(m.fields.get("text") == "good bye" for m in cell.messages)
-    assert k.wait(3) == 0
+    assert k.wait() == 0
 
 
 def test_shutdown_while_a_cell_awaits(k: Front) -> None:
-    k.started("import asyncio\nawait asyncio.sleep(60)")
-    k.finish(k.ask("shutdown", restart=True), 3)
-    assert k.wait(3) == 0
+    k.started("import asyncio\nawait asyncio.sleep(200)")
+    k.finish(k.ask("shutdown", restart=True))
+    assert k.wait() == 0
