@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 from ..channel.framing import encode
 from ..errors import BROKEN_STATUS
 from . import parents, reserve, startup
+from .breakage import is_breakage
 from .checkpoint import CannotCopy, Copier
 from .debugging import Debugging
 from .guard_rails import guard
@@ -167,6 +168,8 @@ class Server:
             return
         request.begun = True
         try:
+            if self._broken:
+                raise CannotCopy("the last cell could not be run")
             lost = self._copier.copy(request)
         except CannotCopy as error:
             self._reply(request, {"status": "refused", "reason": str(error)})
@@ -187,20 +190,17 @@ class Server:
             return
         request.begun = True
         content: dict[str, Any] | None = None
-        broken = False
         try:
             self._wakeup.arm()
             signal.signal(signal.SIGINT, signal.default_int_handler)
             content = await self._answer(request)
         except BaseException as error:  # an interrupt just before or after the cell, among others
             content = self._failure(request, error)
-            broken = isinstance(error, Exception) and not isinstance(error, MemoryError)
+            self._broken += request.op == "execute" and is_breakage(error)
             await self._end_leftovers()
         self._finish(request, content)
-        if request.op == "execute":
-            self._broken = self._broken + 1 if broken else 0
-            if self._broken > 1:  # cells have changed what runs them so that no other cell can be run
-                leave(BROKEN_STATUS)
+        if self._broken > 1:  # cells have changed what runs them so that no other cell can be run
+            leave(BROKEN_STATUS)
 
     async def _end_leftovers(self) -> None:
         """Ends a cell whose task was started when the interrupt came, but not waited for yet."""
@@ -321,6 +321,7 @@ class Server:
         if inspect.isawaitable(answer):
             answer = await answer
         if request.op == "execute":
+            self._broken = 0
             out_of_memory = isinstance(answer, dict) and answer.get("ename") == "MemoryError"
             if out_of_memory:
                 reserve.release()
