@@ -60,6 +60,9 @@ class IOPub:
             self._loop.call_soon_threadsafe(self._send, frames)
 
     def _send(self, frames: Sequence[Any]) -> None:
+        # A client that has just come is greeted before anything else reaches it. Sending alone would take its
+        # subscription up, too, and the greeting would come second.
+        self._subscriptions()
         if self._queue or not self._try(frames):
             self._queue.append(frames)
             self._arm()
@@ -101,7 +104,8 @@ class IOPub:
         """Greet new subscribers. The descriptor is edge-triggered, so this is asked after each send as well."""
         if self._socket.closed:
             return
-        while self._socket.poll(0, zmq.POLLIN):
+        # (Not `poll`, which makes a poller each time.)
+        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
             frame = self._socket.recv(zmq.DONTWAIT)
             if frame[:1] == b"\x01":
                 self._welcome(frame[1:])

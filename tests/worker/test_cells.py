@@ -313,6 +313,17 @@ def test_interrupt_of_a_completion(k: Front) -> None:
     assert k.finish(name).reply["status"] == "ok"
 
 
+# -- the module that cells are run in
+
+
+def test_cells_are_run_in_a_real_main_module(shared: Front) -> None:
+    shared.good(
+        "import __main__, types\n"
+        "assert type(__main__) is types.ModuleType and __main__.__dict__ is globals() is get_ipython().user_ns\n"
+        "assert __spec__ is None and __loader__ is None and 'interactive' in __doc__"
+    )
+
+
 # -- history and magics
 
 
