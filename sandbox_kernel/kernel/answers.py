@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     import psutil  # slow to import, and asked for by a resource monitor only
 
 
+def place(code: object, position: object) -> int:
+    """``cursor_pos`` of a request as a place in its text; where it is none, the text's end."""
+    length = len(code) if isinstance(code, str) else 0
+    return min(max(position, 0), length) if isinstance(position, int) else length
+
+
 class Answers(Kernel):
     """What the front knows without asking the worker.
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-from .answers import Answers
+from .answers import Answers, place
 from .shells import Request, Shell, ShellsKernel
 
 WAIT_S = 1.0  # a cell that ends by then is waited for, as in stock, so that the replies come in the requests' order
@@ -75,7 +75,7 @@ class AsidesKernel(ShellsKernel, Answers):
             return self._is_complete(asked.get("code"))
         content = dict(_IN_VAIN[kind])
         if kind == "complete_request":
-            content["cursor_start"] = content["cursor_end"] = asked.get("cursor_pos") or 0
+            content["cursor_start"] = content["cursor_end"] = place(asked.get("code"), asked.get("cursor_pos"))
         return content
 
     def _is_complete(self, code: object) -> dict[str, Any]:

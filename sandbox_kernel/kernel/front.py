@@ -30,6 +30,7 @@ from ..policy import Resolved
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell, frame_comms, startup
+from .answers import place
 from .card import Card
 from .cell_options import cell_options, half_time, too_long_note
 from .commands import Commands, output_hint, words_of
@@ -177,13 +178,13 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
         cell_id: str | None = None,
     ) -> dict[str, Any]:
         """Run a cell in the worker."""
+        words, number = words_of(code), self.execution_count  # raises where the code is no text, before any trace of it
         parent = self.get_parent("shell")
         self.publisher.begin(parent)
         line, keep, began = self.execution_count, store_history and not silent, self._loop.time()
         if keep:
             line = self.history.store(line, code)
         request_id, on_main = parent["header"]["msg_id"], parent["header"].get("subshell_id") is None
-        words, number = words_of(code), self.execution_count
         if on_main and words is None and not silent:
             self.transcript.begin(number)
         if not self._cells:
@@ -265,6 +266,7 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
 
     async def do_complete(self, code: str, cursor_pos: int) -> dict[str, Any]:
         """Complete in the worker."""
+        cursor_pos = place(code, cursor_pos)
         try:
             reply = await self._ask_in_time("complete", {"code": code, "cursor_pos": cursor_pos})
             return self.gate.complete_reply(reply)
@@ -275,7 +277,7 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
         self, code: str, cursor_pos: int, detail_level: int = 0, omit_sections: Any = ()
     ) -> dict[str, Any]:
         """Inspect in the worker."""
-        fields = {"code": code, "cursor_pos": cursor_pos, "detail_level": detail_level,
+        fields = {"code": code, "cursor_pos": place(code, cursor_pos), "detail_level": detail_level,
                   "omit_sections": sorted(map(str, omit_sections))}  # fmt: skip
         try:
             return self.gate.inspect_reply(await self._ask_in_time("inspect", fields))
@@ -321,9 +323,10 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
         if kind == "comm_open" and content.get("target_name") == frame_comms.TARGET:
             await self.frame_comms.opened(parent, cell.plain_header(parent["header"]))
             return
-        if kind == "comm_open":
-            self.publisher.opened(str(comm_id), str(content.get("target_name")))
-            self.gate.opened_by_client(str(comm_id), str(content.get("target_name")), content.get("data"))
+        target = content.get("target_name")
+        if kind == "comm_open" and isinstance(comm_id, str) and isinstance(target, str):  # else the worker opens none
+            self.publisher.opened(comm_id, target)
+            self.gate.opened_by_client(comm_id, target, content.get("data"))
         elif kind == "comm_close":
             self.publisher.comms.pop(str(comm_id), None)
         self.publisher.remember(parent)

@@ -105,7 +105,7 @@ class IOPub:
         if self._socket.closed:
             return
         # (Not `poll`, which makes a poller each time.)
-        while self._socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:
+        while int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
             frame = self._socket.recv(zmq.DONTWAIT)
             if frame[:1] == b"\x01":
                 self._welcome(frame[1:])

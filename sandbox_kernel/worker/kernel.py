@@ -218,8 +218,8 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     sys.stdout, sys.stderr = streams
     socket = NoSocket()
     app = WorkerApp.instance(log=_log(), session=session)
-    # user_ns: with None, as in stock, the shell makes a real module of `__main__`, with its `__spec__` and `__doc__`. The
-    # trait's own default is a dictionary, around which the shell puts a stand-in.
+    # user_ns: with None, as in stock, the shell makes `__main__` a real module, with its `__spec__` and `__doc__`.
+    # The trait's own default is a dictionary, around which the shell puts a stand-in.
     kernel = WorkerKernel.instance(
         parent=app, session=session, iopub_socket=socket, iopub_thread=socket, log=app.log, user_ns=None
     )
