@@ -27,6 +27,8 @@ async def end_cell(
     Returns:
         What there is to say, in lines, and what became of its files.
     """
-    report = await asyncio.to_thread(session.files.collect) if session.files.layered else Report()
+    files = session.files
+    written = files.layered and (files.lookups is None or files.lookups.written)
+    report = await asyncio.to_thread(files.collect) if written else Report()
     facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     return files_text(report.kept, report.inside) + explanation(denials, error, facts), report

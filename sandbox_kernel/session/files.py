@@ -144,7 +144,7 @@ class FileGate:
         if self._mirror is not None:
             await asyncio.to_thread(self._refresh)
         elif self.lookups is not None:
-            await asyncio.to_thread(self.lookups.forget)
+            await self.lookups.look_again()
 
     def _refresh(self) -> None:
         with self._lock:

@@ -24,6 +24,7 @@ from .mirror import SETTLED_NS, Names, descend
 
 BUSY_S = 0.25  # between two times while a cell runs: it may be waiting for a file
 IDLE_S = 1.0  # between cells: threads, and callbacks of widgets
+_SOON_S = 0.025  # how long cells may have made names that are dropped without a thread: about as long as that takes
 FOLDERS = 200  # of the layer, whose time of change is kept up
 _SHARE = 1 / 50  # of a core that it may take: cells can look for millions of names, and each must be dropped
 REFUSED = "What other programs change in the notebook's folder may show late: its private layer cannot look again ({})."
@@ -46,6 +47,7 @@ class Lookups:
         self._context, self._layer, self._lower = context, layer, lower
         self._changed: dict[Names, int] = {}  # when each folder had changed last, on the disk
         self._timer: asyncio.TimerHandle | None = None
+        self._free, self._last = os.fstatvfs(layer).f_ffree, float("-inf")
         self.folders: Sequence[Names] = ()
 
     @classmethod
@@ -79,6 +81,18 @@ class Lookups:
 
         self._timer = loop.call_later(IDLE_S, tick)
 
+    @property
+    def written(self) -> bool:
+        """Whether there is anything in the layer that was not there when this object was made."""
+        return self._layer >= 0 and os.fstatvfs(self._layer).f_ffree != self._free
+
+    async def look_again(self) -> None:
+        """`forget`, for before a cell."""
+        if time.perf_counter() - self._last < _SOON_S:
+            self.forget()
+        else:
+            await asyncio.to_thread(self.forget)
+
     def forget(self) -> float:
         """Let each name be looked up anew. Blocks for as long as cells have made that take; returns how long it did.
 
@@ -87,7 +101,8 @@ class Lookups:
         began = time.perf_counter()
         with contextlib.suppress(OSError):
             self._forget()
-        return time.perf_counter() - began
+        self._last = time.perf_counter()
+        return self._last - began
 
     def _forget(self) -> None:
         with self._lock:
