@@ -171,6 +171,15 @@ class TestHelp:
         done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=80)
         assert done.stdout.startswith("sandbox-kernel ")
 
+    def test_a_reader_that_leaves_is_no_error(self) -> None:
+        """As with `sandbox-kernel policy docs | head -1`."""
+        reading, writing = os.pipe()
+        os.close(reading)
+        script = Path(sysconfig.get_path("scripts")) / "sandbox-kernel"
+        done = subprocess.run([script, "policy", "docs"], stdout=writing, stderr=subprocess.PIPE, text=True, timeout=80)
+        os.close(writing)
+        assert (done.returncode, done.stderr) == (141, "")
+
     def test_importing_the_command_needs_no_extra(self) -> None:
         code = (
             "import sys, sandbox_kernel.cli\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -42,7 +43,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; None takes those of the process.
 
     Returns:
-        The exit status: 0 done, 1 refused or failed (the reason is on stderr), 2 wrong usage, 130 interrupted.
+        The exit status: 0 done, 1 refused or failed (the reason is on stderr), 2 wrong usage, 130 interrupted, 141 when
+        nobody reads the output any more.
         Wrong usage that argparse sees leaves by SystemExit.
     """
     parser = argparse.ArgumentParser(
@@ -67,6 +69,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         text = error.explain() if isinstance(error, SandboxError) else str(error)
         sys.stderr.write(f"sandbox-kernel: {text}\n")
         return error.status if isinstance(error, Stop) else 1
+    except BrokenPipeError:  # of `| head`: whoever read has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # (the interpreter flushes once more when it ends)
+        return 141
     except KeyboardInterrupt:
         sys.stderr.write("sandbox-kernel: interrupted\n")
         return 130

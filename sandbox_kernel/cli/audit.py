@@ -51,6 +51,8 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Stop: log or key cannot be read.
     """
+    if not args.file.exists():
+        raise Stop(f"There is no log {args.file}.")
     try:
         verdict = verify(str(args.file), read_key(str(args.key or f"{args.file}.key")))
     except AuditError as error:

@@ -135,9 +135,11 @@ class _Report:
     def _tell_briefly(self) -> None:
         self._try(self._asked)
         isolation, origins = self._policy.policy.isolation, self._policy.origins
-        self._say(self.verdict(), "", f"  {'here':<17} {self._about}",
-                  f"  {'policy':<17} level = {isolation.level} ({origins['isolation.level']}), "
-                  f"require = {isolation.require} ({origins['isolation.require']})")  # fmt: skip
+        said = (f"level = {isolation.level} ({origins['isolation.level']}), "
+                f"require = {isolation.require} ({origins['isolation.require']})")  # fmt: skip
+        if self._refusal is not None:
+            said = "cannot be used, see above; what follows is without it"
+        self._say(self.verdict(), "", f"  {'here':<17} {self._about}", f"  {'policy':<17} {said}")
         self._say(_brief(self._trials[self._asked], " (the policy's)" if not self._named else ""))
         for level in self._others():
             self._try(level)
@@ -264,7 +266,7 @@ class _Report:
 
     def _missing_lines(self) -> Iterator[str]:
         missing = list(self._missing())
-        yield "What is missing" if missing else "Nothing is missing."
+        yield "What is missing" if missing else "Of this machine nothing is missing."
         for what, how in missing:
             yield f"  {what}"
             if how:

@@ -285,6 +285,7 @@ def _keep(plan: Plan, grade: Grade) -> None:
 
 
 def _write_summary(plan: Plan) -> None:
+    from ..grading.results import OWN_ERROR
     from .records import write_whole
 
     text = io.StringIO()
@@ -293,7 +294,8 @@ def _write_summary(plan: Plan) -> None:
     table.writerow(["submission", "verdict", "score", "max_score", *tests, "reason"])
     for name in plan.paths:
         if (grade := plan.grades.get(name)) is not None:
-            scores = [f"{mark.score:g}" for mark in grade.marks]
+            # (Of a test with an error of its own nothing: a 0 would be taken for the submission's.)
+            scores = ["" if mark.status == OWN_ERROR else f"{mark.score:g}" for mark in grade.marks]
             reason = "; ".join(grade.failures())[:1000]
             row = [name, grade.verdict, f"{grade.score:g}", f"{grade.max_score:g}", *scores, reason]
             table.writerow([_cell(value) for value in row])

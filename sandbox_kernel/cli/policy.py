@@ -18,7 +18,7 @@ import msgspec
 from .. import launcher
 from ..errors import PolicyError
 from ..policy import KEYS, Policy, Resolved
-from ..policy_layers import is_path, presets
+from ..policy_layers import is_path, preset_file, presets
 
 DESCRIPTION = """\
 A policy says what a sandbox may do: how strongly it is isolated, how much it may use, what it sees. It is a TOML
@@ -106,6 +106,8 @@ def resolved(preset: str | None, file: Path | None) -> Resolved:
         # The same rule as in the variable, but a preset that looks like a path is a slip here.
         if preset is not None and is_path(preset):
             raise PolicyError("--preset", f"{preset!r} is a path; use --file")
+        if preset:
+            preset_file(preset, "--preset")
         environment[launcher.POLICY_VARIABLE] = asked
     return Policy.resolve(environment, etc=Path(launcher.ADMINISTRATOR))
 

@@ -26,7 +26,8 @@ _SENTENCES = 3  # in one line
 _EXAMPLES = 3  # in one sentence
 _LOCAL = "local sockets"
 _WORDS: dict[str, tuple[str, str]] = {
-    "network": ("Network access is blocked by the sandbox policy", "see network.mode in the policy"),
+    "network": ("Network access is blocked by the sandbox policy",
+                'network.mode is "none" and has no other value yet: bring in as files what cells need'),
     _LOCAL: ("Local sockets cannot be made at this isolation level",
              "the level full has them, see isolation.level in the policy"),
     "pairs": ("Datagram socket pairs are refused in the sandbox", _NO_POLICY),

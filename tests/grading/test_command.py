@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.cli import main
-from sandbox_kernel.cli.grade import _cell
+from sandbox_kernel.cli.grade import Plan, _cell, _write_summary
+from sandbox_kernel.grading import Grade, Mark, Suite
+from sandbox_kernel.grading.results import OWN_ERROR
 
 from .test_many import watched
 
@@ -122,6 +124,16 @@ def test_names_that_students_choose_keep_no_grade_from_being_written() -> None:
     rows = list(csv.DictReader(Path("grades/summary.csv").read_text().splitlines()))
     assert len(rows) == 7 and {row["verdict"] for row in rows} <= {"passed", "failed"}
     assert len(list(Path("grades/by-digest").iterdir())) == 4
+
+
+def test_a_test_with_an_error_of_its_own_has_no_points_in_the_table() -> None:
+    suite = Suite.of("def test_a(student):\n    pass\ndef test_b(student):\n    pass\n", "t.py")
+    plan = Plan(suite, "classroom", 1.0, 1.0, {}, Path("grades"), paths={"x.py": Path("x.py")})
+    marks = [Mark("test_a", "A", score=1.0, status="passed"), Mark("test_b", "B", status=OWN_ERROR, reason="line 4")]
+    plan.grades["x.py"] = Grade("x.py", "error", 1.0, 1.0, "test_b: line 4", marks=marks)
+    _write_summary(plan)
+    (row,) = csv.DictReader(Path("grades/summary.csv").read_text().splitlines())
+    assert (row["score"], row["max_score"], row["test_a"], row["test_b"]) == ("1", "1", "1", "")
 
 
 def test_no_text_is_a_formula() -> None:

@@ -33,7 +33,8 @@ def test_no_denial_no_line() -> None:
 
 def test_one_line_names_the_call_the_attempts_and_the_rule() -> None:
     assert denial_line([Denial("socket", "AF_INET", 3, "network", NET)]) == (
-        "Network access is blocked by the sandbox policy (socket AF_INET, 3 attempts); see network.mode in the policy."
+        "Network access is blocked by the sandbox policy (socket AF_INET, 3 attempts); "
+        'network.mode is "none" and has no other value yet: bring in as files what cells need.'
     )
     assert denial_line([Denial("ptrace", "", 1, "other processes", LEVEL)]) == (
         "Tracing and reading other processes is refused in the sandbox (ptrace, 1 attempt); no policy allows it."
