@@ -11,8 +11,9 @@ import os
 import re
 import resource
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..errors import size_text
 from ..plan.make import in_force
@@ -74,8 +75,7 @@ def _attempts(count: int) -> str:
     return f"{count:,} attempt{'s' * (count != 1)}"
 
 
-@dataclass(frozen=True, slots=True)
-class PlanFacts:
+class PlanFacts(msgspec.Struct, frozen=True):
     """What of a plan bears on errors about files. All paths absolute.
 
     Attributes:

@@ -12,7 +12,8 @@ import select
 import socket
 import threading
 import time
-from dataclasses import dataclass
+
+import msgspec
 
 from .. import linux
 from ..seccomp import notify, program
@@ -44,8 +45,7 @@ _TYPES = {int(value): name for name, value in vars(socket).items() if name.start
 _Row = tuple[int, int, int]  # number, masked arguments; (number, -1, -1): without detail
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
+class Denial(msgspec.Struct, frozen=True):
     """Refused calls of one sort.
 
     Attributes:

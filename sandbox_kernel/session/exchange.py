@@ -14,8 +14,9 @@ import mmap
 import os
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from ..channel import schema
 from ..channel.framing import Bytes
@@ -32,12 +33,11 @@ _FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 _FINAL = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
-@dataclass(slots=True)
-class Outgoing:
+class Outgoing(msgspec.Struct):
     """A value on its way to the worker: the buffers of its message, or the descriptor of its memory."""
 
-    buffers: list[bytes] = field(default_factory=list)
-    fds: list[int] = field(default_factory=list)
+    buffers: list[bytes] = msgspec.field(default_factory=list)
+    fds: list[int] = msgspec.field(default_factory=list)
 
     @classmethod
     def of(cls, payload: bytes, buffers: Sequence[memoryview], most: int) -> Outgoing:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any
+
+import msgspec
 
 from ..errors import size_text
 
@@ -24,8 +25,7 @@ _REPLY_BYTES = 1024 * 1024
 _NAMES = {"bytes": "limits.output", "text": "limits.text", "lines": "limits.lines", "messages": "limits.messages"}
 
 
-@dataclass(slots=True)
-class Amount:
+class Amount(msgspec.Struct):
     """Some output: bytes in all, bytes of text among them, lines, and messages."""
 
     bytes: int = 0

@@ -12,7 +12,8 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+
+import msgspec
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 _COUNT_S = 0.1
@@ -20,8 +21,7 @@ _DYING_S = 10.0  # a process that was killed gives its memory back a little late
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-@dataclass(slots=True)
-class Process:
+class Process(msgspec.Struct):
     """What the last look saw. Sizes in bytes, times in seconds.
 
     Attributes:
@@ -60,8 +60,7 @@ class Process:
         return max(0, (self.faults - before.faults) * PAGE - max(0, self.rss - before.rss))
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(msgspec.Struct, frozen=True):
     """One look at the whole tree.
 
     Attributes:
@@ -77,8 +76,7 @@ class Usage:
     cpu_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+class Share(msgspec.Struct, frozen=True):
     """What a part of the tree uses; as in `Usage`."""
 
     tasks: int
@@ -131,7 +129,7 @@ class ProcessTree:
             _, first, first_more = copies.pop(heir)
             del self._copies[heir]
             process = members[heir]
-            born = replace(process, faults=0, rss=first.rss)
+            born = msgspec.structs.replace(process, faults=0, rss=first.rss)
             for pid, (_, before, more) in copies.items():
                 self._copies[pid] = heir, born, first_more + more + before.copied_since(first)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from ..channel.schema import Publish
 from .limits import Amount, sent_bytes, suffix
@@ -15,8 +16,7 @@ _PIECE_BYTES = 64 * 1024
 _TEXTS = 500
 
 
-@dataclass(slots=True)
-class Held:
+class Held(msgspec.Struct):
     """Text of one stream, or a message.
 
     Attributes:
@@ -24,10 +24,10 @@ class Held:
     """
 
     key: tuple[str, str] = ("", "")
-    amount: Amount = field(default_factory=Amount)
-    texts: list[str] = field(default_factory=list)
+    amount: Amount = msgspec.field(default_factory=Amount)
+    texts: list[str] = msgspec.field(default_factory=list)
     message: Publish | None = None
-    buffers: list[bytes] = field(default_factory=list)
+    buffers: list[bytes] = msgspec.field(default_factory=list)
 
     @property
     def text(self) -> str:

@@ -15,7 +15,8 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
+
+import msgspec
 
 from ..errors import DiskLimit, LimitReached, MemoryLimit, ProcessLimit, TimeLimit
 from ..policy import Limits
@@ -164,7 +165,7 @@ class Watchdog:
     def _see(self, tree: ProcessTree) -> Usage:
         usage = tree.look()
         others_s = self._others_cpu_s(tree)
-        return replace(usage, cpu_s=max(0.0, usage.cpu_s - others_s)) if others_s else usage
+        return msgspec.structs.replace(usage, cpu_s=max(0.0, usage.cpu_s - others_s)) if others_s else usage
 
     def cell_began(self, cell: str = "", sent_s: float | None = None) -> None:
         """A cell was sent to the worker. Others may run already, on other shells.

@@ -7,10 +7,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from unittest.mock import Mock
 
 import pytest
+from msgspec.structs import replace
 
 from sandbox_kernel.errors import DiskLimit, LimitReached, MemoryLimit, ProcessLimit, TimeLimit
 from sandbox_kernel.policy import Limits

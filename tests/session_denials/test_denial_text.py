@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from sandbox_kernel.seccomp.table import TOLD
 from sandbox_kernel.session.denial_text import PlanFacts, denial_line, file_hint, memory_hint
