@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
@@ -10,7 +11,7 @@ from typing import Any
 
 from ..arguments import check_arguments
 from ..auditing import Audit, outcome_of_error
-from ..errors import FrameRefused, ProtocolError, SandboxError
+from ..errors import ProtocolError, SandboxError
 from ..session.denial_text import denial_line
 from ..session.denials import Denial, Denials
 from ..session.exchange import Outgoing
@@ -19,6 +20,8 @@ from .execution import plain_text
 from .recorder import Recorder
 from .tools import Modules, Tools, description
 from .values import pack, refusal, unpack, variable
+
+_SMALL_BYTES = 16 * 1024
 
 
 class Calls:
@@ -218,16 +221,22 @@ class Calls:
     async def _put(self, name: str, value: Any, timeout: float | None) -> None:
         await self._value("put", {"name": name}, timeout, value)
 
+    async def _put_packed(self, name: str, packed: Outgoing, timeout: float | None) -> None:
+        """`put` of a value that the caller has packed; it belongs to this call."""
+        try:
+            async with self._turn():
+                await self._value("put", {"name": name}, timeout, packed)
+        finally:
+            packed.close()  # (again, unless it was never sent)
+
     async def _get(self, fields: Mapping[str, Any], timeout: float | None) -> Any:
         return await self._value("get", fields, timeout)
 
     async def _value(self, op: str, fields: Mapping[str, Any], timeout: float | None, *value: Any) -> Any:
         """Ask with a value or none; the value that came back, or None."""
-        try:
-            outgoing = await asyncio.to_thread(pack, value[0], self._most) if value else None
-        except FrameRefused as refused:
-            refused.data["outgoing"] = True  # it is the caller's value, and nothing was asked
-            raise
+        outgoing = value[0] if value and isinstance(value[0], Outgoing) else None
+        if value and outgoing is None:
+            outgoing = await asyncio.to_thread(pack, value[0], self._most)
         reply = await self._ask(op, fields, timeout, outgoing)
         error = refusal(reply, call=op == "call")
         memory = self._session.exchange.take() if self._session is not None else None
@@ -236,6 +245,8 @@ class Calls:
         if memory is None:
             return None
         try:
+            if len(memory) <= _SMALL_BYTES and "pandas" in sys.modules:
+                return unpack(memory, self._most)  # a thread costs more; whatever these bytes say, it is soon read
             return await asyncio.to_thread(unpack, memory, self._most)
         except ProtocolError as broken:
             await self._end_worker(broken)

@@ -18,6 +18,7 @@ from .asked import PolicyLike
 from .core import AsyncSandbox
 from .execution import Execution, Result
 from .tools import Modules
+from .values import pack, variable
 
 T = TypeVar("T")
 THREAD = "sandbox-kernel"
@@ -109,7 +110,10 @@ class Sandbox:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        future = self._begin(work)
+        return self._result(self._begin(work))
+
+    @staticmethod
+    def _result(future: Future[T]) -> T:
         try:
             return future.result()
         except BaseException:
@@ -224,9 +228,17 @@ class Sandbox:
         if branch._box.closed:
             branch.close()
 
+    @check_arguments
     def put(self, name: str, value: Any, *, timeout: float | None = None) -> None:
         """Set a variable of the session to a copy of a value of this process, see `AsyncSandbox.put`."""
-        self._wait(self._box.put(name, value, timeout=timeout))
+        variable(name)
+        packed = pack(value, self._box._most)  # here: on the loop it would go through a thread of its own
+        try:
+            future = self._begin(self._box._put_packed(name, packed, timeout))
+        except BaseException:
+            packed.close()
+            raise
+        self._result(future)
 
     def get(self, name: str, *, timeout: float | None = None) -> Any:
         """A copy of a variable of the session, see `AsyncSandbox.get`."""

@@ -26,7 +26,11 @@ def pack(value: Any, most: int) -> Outgoing:
     Raises:
         FrameRefused: it is of a type that does not cross, or too large.
     """
-    return Outgoing.of(*frames.dumps(value), most)
+    try:
+        return Outgoing.of(*frames.dumps(value), most)
+    except FrameRefused as refused:
+        refused.data["outgoing"] = True  # it is the caller's value, and nothing was asked
+        raise
 
 
 def unpack(memory: memoryview, most: int) -> Any:

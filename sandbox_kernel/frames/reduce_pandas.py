@@ -17,7 +17,7 @@ from .reduce_numpy import object_column, reduce_array, reduce_objects
 
 _SAMPLE = 512
 _REPEATED_BYTES = 40  # a text, on average
-FEW_COLUMNS = 16
+_SMALL_FRAME = 10_000  # values; a needless copy of them takes less time than to ask all columns for their types
 _ADVICE = "Convert it with x.astype(object), or leave it out."
 
 
@@ -101,9 +101,9 @@ def _string(sender: Sender, array: Any, depth: int) -> Call:
 def _string_column(sender: Sender, array: Any, depth: int) -> columns.Column:
     """The strings, with None for the missing ones. Repeated ones are found without making an object for each row."""
     length = len(array)
-    # Arrow memory has each repeated text in full. Sent once, a long one would cost the receiver many times its bytes.
-    short = array.dtype.storage == "python" or array.nbytes <= _REPEATED_BYTES * length
-    if short and length >= 2 * _SAMPLE and columns.repeats(array[:: length // _SAMPLE].to_numpy(object).tolist()):
+    if length >= 2 * _SAMPLE and _is_short(array) and columns.repeats(
+        array[:: length // _SAMPLE].to_numpy(object).tolist()
+    ):
         codes, uniques = pd.factorize(array)
         if len(uniques) <= length // 4:
             texts = [*uniques.to_numpy(object).tolist()]
@@ -126,6 +126,11 @@ def _string_column(sender: Sender, array: Any, depth: int) -> columns.Column:
         values = values.copy()
         values[missing] = None
     return object_column(sender, values, depth)
+
+
+def _is_short(array: Any) -> bool:
+    """Whether repeated texts may be sent once: Arrow memory has each in full, many times the bytes of a long one."""
+    return bool(array.dtype.storage == "python" or array.nbytes <= _REPEATED_BYTES * len(array))
 
 
 _EXTENSIONS: dict[type, Callable[[Sender, Any, int], Call]] = {
@@ -211,14 +216,12 @@ _INDEXES = frozenset(
 
 def _frame(sender: Sender, frame: pd.DataFrame, depth: int) -> Call:
     data: Call | tuple[Call, ...] | None = None
-    # A frame of many columns is asked for two of them first: each costs several microseconds.
-    series = list(frame.items()) if frame.shape[1] <= FEW_COLUMNS else None
     if frame.shape[1]:
-        ends = (series[0][1], series[-1][1]) if series else (frame.iloc[:, 0], frame.iloc[:, -1])
-        data = _block(sender, frame, *ends, depth + 1)
+        # Two columns are asked for first: each costs ten microseconds.
+        data = _block(sender, frame, frame.iloc[:, 0], frame.iloc[:, -1], depth + 1)
     if data is None:
         data = tuple(
-            _at(f"column {label(name)}", _values, sender, column, depth + 2) for name, column in series or frame.items()
+            _at(f"column {label(name)}", _values, sender, column, depth + 2) for name, column in frame.items()
         )
     return Call(
         names.frame, _at("the columns", _index, sender, frame.columns, depth + 1),
@@ -235,7 +238,12 @@ def _block(sender: Sender, frame: pd.DataFrame, first: pd.Series, last: pd.Serie
     if frame.shape[1] > 1:
         # Columns that were added one by one lie apart: joining them would copy all, sending each copies nothing.
         owner = first.to_numpy().base
-        if owner is None or owner is not last.to_numpy().base or not (frame.dtypes == dtype).all():
+        if owner is None or owner is not last.to_numpy().base:
+            return None
+        if frame.size <= _SMALL_FRAME:
+            values = frame.to_numpy()  # a view of the owner, or a copy because not all columns are in it
+            return reduce_array(sender, values, depth) if values.base is owner else None
+        if any(kind != dtype for kind in frame.dtypes):
             return None
     return reduce_array(sender, frame.to_numpy(), depth)
 

@@ -29,6 +29,8 @@ _SCRIPTED_HTML = re.compile(r"<\s*(?:script|iframe|canvas|object|embed)[\s>/]", 
 _PIXELS = 20_000
 _BANNER_CHARS = 5000
 _LATEX_CHARS = 200_000
+# In a formula the space means nothing. A program that takes the text for HTML sees no tag any more.
+_TAG_START = re.compile(r"<(?=[A-Za-z!/?])")
 _STRIP = re.compile(r"<[^<>]*>")
 
 # The other entries of a chart's menu send it to a page elsewhere or open a page that is made of it.
@@ -112,7 +114,7 @@ class _Bundle:
             self._markdown(text)
         elif name == "text/latex":
             if is_plain_math(text) and len(text) <= _LATEX_CHARS and not is_too_much(text):
-                out[name] = text
+                out[name] = _TAG_START.sub("< ", text)
             else:
                 self._removed["LaTeX macros"] += 1
                 out.setdefault("text/plain", clean_text(text))

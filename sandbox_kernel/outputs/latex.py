@@ -12,6 +12,7 @@ _BANNED = (
 MACRO = re.compile(rf"\\(?=(?:{_BANNED})(?![A-Za-z]))")
 # Without one of these nothing in a text is typeset.
 _MATH = re.compile(r"\$|\\[(\[]|\\begin")
+_NOTHING = re.compile(r"</?wbr\b[^<>]*>", re.I)
 # Breaks the macro's name, and looks like nothing.
 _BREAK = "\\\u200b"
 
@@ -22,9 +23,13 @@ def is_plain_math(text: str) -> bool:
 
 
 def break_macros(text: str) -> str:
-    """The text with the names of banned macros broken where a page would typeset it."""
+    """The HTML with the names of banned macros broken where a page would typeset it.
+
+    MathJax looks for formulas in the text of a block, and for it a ``<wbr>`` is nothing: ``\\hr<wbr>ef`` is a link.
+    """
     if "\\" not in text or not _MATH.search(text):
         return text
+    text = _NOTHING.sub("", text)
     return MACRO.sub(lambda _: _BREAK, text)
 
 
