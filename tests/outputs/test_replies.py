@@ -137,5 +137,7 @@ def test_latex() -> None:
         assert not is_plain_math(f"$\\{macro}{{x}}$")
     assert break_macros("C:\\data and \\style") == "C:\\data and \\style"
     assert break_macros("$\\style{a}{b}$ \\styles") == "$\\\u200bstyle{a}{b}$ \\styles"
+    content = gate("display_data", {"data": {"text/latex": "$a<b$ $x$<script>alert(1)</script>"}})
+    assert content["data"] == {"text/latex": "$a< b$ $x$< script>alert(1)< /script>"}  # some programs make HTML of it
     content = gate("display_data", {"data": {"text/latex": "$\\href{a}{b}$", "text/plain": "p"}})
     assert content is not None and list(content["data"]) == ["text/plain"]
