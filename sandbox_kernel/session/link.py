@@ -20,16 +20,19 @@ from ..channel.framing import FROM_WORKER, HEAD_BYTES, PACKET_BYTES, Assembler, 
 from ..errors import ProtocolError
 from .text_packets import TextPackets
 
-_PACKETS_PER_TURN = 256
+# A turn ends after so much work, that others are served: a small write counts 1, everything else 4.
+_WORK_PER_TURN = 256
+_WORK = 4
+_SMALL_BYTES = 1024
 # Small writes that have come by the same turn are handled as one, up to this many bytes on the channel: between two
 # looks whether more may be read.
 _MERGED_BYTES = 32768
 _PIPE_BYTES = 65536
-_TURNS_BEFORE_PIPES = 16  # in which all is read that the channel can hold
+_TURNS_BEFORE_PIPES = 32  # in which all is read that the channel can hold
 _RETRY_S = 0.005
 _SENT_BYTES = 1 << 19
-# So many packets of text in one turn, up to the last that there was, tell of a loop that prints.
-_MANY_PACKETS = 16
+# So much work for text in one turn that reads all there is tells of a loop that prints.
+_MUCH_TEXT = 32
 _REST_S = 0.001
 # What may still be read after the worker is dead. Its children can keep writing to the pipes for ever.
 _LAST_PACKETS = 20_000
@@ -181,11 +184,13 @@ class WorkerLink:
         self._loop.call_later(_RETRY_S, self._resume)
 
     def _readable(self) -> None:
-        many, self._behind = False, True
-        for at in range(_PACKETS_PER_TURN):
-            if not self._receive():
-                many, self._behind = at >= _MANY_PACKETS and bool(self._writes), False
+        many, self._behind, work = False, True, 0
+        while work < _WORK_PER_TURN:
+            found = self._receive()
+            if not found:
+                many, self._behind = work >= _MUCH_TEXT and bool(self._writes), False
                 break
+            work += found
             if not self._writes and self._pressed():
                 break
         self._hand_on()
@@ -206,26 +211,26 @@ class WorkerLink:
             self._loop.add_reader(self._channel.fileno(), self._readable)
             self._readable()
 
-    def _receive(self) -> bool:
-        """Handle one packet; False when there is none or the channel is broken."""
+    def _receive(self) -> int:
+        """Handle one packet; how much work that was, 0 when there is none or the channel is broken."""
         if self._broken or self._closed:
-            return False
+            return 0
         try:
             # One byte more than a packet may have, so that a longer (truncated) one is seen. Plain recv: a
             # descriptor that the worker passes along is dropped by the kernel.
             packet = self._channel.recv(PACKET_BYTES + 1, socket.MSG_DONTWAIT)
         except (BlockingIOError, InterruptedError):
-            return False
+            return 0
         except OSError:
             packet = b""
         if not packet:
             self._break(None)
-            return False
+            return 0
         text = self._text_packets.read(packet)
         if text is not None:
             self._assembler.drop()
             self._hold(self._text_packets.key, text, len(packet) - HEAD_BYTES)
-            return not self._broken
+            return 0 if self._broken else 1 if len(packet) < _SMALL_BYTES else _WORK
         try:
             frame = self._assembler.feed(packet)
             if frame is not None:
@@ -239,8 +244,8 @@ class WorkerLink:
                     self._on_message(message, frame.buffers, size)
         except ProtocolError as error:
             self._break(error)
-            return False
-        return not self._broken
+            return 0
+        return 0 if self._broken else _WORK
 
     def _hold(self, key: tuple[str, str], text: str, size: int) -> None:
         if key is not self._writes_key and key != self._writes_key:
