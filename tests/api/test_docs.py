@@ -22,5 +22,5 @@ def test_there_are_some() -> None:
 def test_example(at: int, tmp_path: Path) -> None:
     script = tmp_path / "example.py"
     script.write_text(EXAMPLES[at], encoding="utf-8")
-    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=55)
+    done = subprocess.run([sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr

@@ -34,5 +34,5 @@ def test_the_tests_and_their_report() -> None:
 def test_from_python(tmp_path: Path) -> None:
     (tmp_path / "example.py").write_text(SCRIPT, encoding="utf-8")
     command = [sys.executable, "-W", "error", str(tmp_path / "example.py")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=55)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110)
     assert done.returncode == 0, done.stderr

@@ -261,7 +261,7 @@ def test_what_goes_on_after_its_cell_is_ended_too(start_shared: Start, way: str)
     front = psutil.Process(kernel.pid)
     before = {child.pid for child in front.children(recursive=True)}
     with contextlib.suppress(AssertionError):  # (it may have ended before it was looked at)
-        wait_for(lambda: not before <= {child.pid for child in front.children(recursive=True)}, 20)
+        wait_for(lambda: not before <= {child.pid for child in front.children(recursive=True)}, 80)
     outcome = kernel.run("print(6 * 7)")
     # (A cell that was sent just then is the one that hears it.)
     said = outcome.stderr + str(outcome.reply.get("evalue"))
