@@ -29,20 +29,26 @@ def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
     """Decorator: the arguments that `RULES` knows are checked before the function begins (not when it is awaited)."""
     parameters = inspect.signature(function).parameters
     by_place = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    by_name = [p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    by_name = {p.name for p in parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     optional = {p.name for p in parameters.values() if "None" in str(p.annotation)}
     rules = {name: rule for name, rule in RULES.items() if name in parameters}
+    placed = [(at, name) for at, name in enumerate(by_place) if name in rules]
+    named_rules = rules.keys() & by_name
 
     @functools.wraps(function)
     def checked(*given: P.args, **named: P.kwargs) -> T:
-        for name in () if open_ended else named.keys() - by_name:
+        if not open_ended and not named.keys() <= by_name:
+            name = next(name for name in named if name not in by_name)
             near = nearest(name, by_name)
             hint = f"; did you mean {near!r}?" if near else ""
             what = function.__qualname__.removesuffix(".__init__")
             raise TypeError(f"{what} has no argument {name!r}{hint}")
-        for name, value in (*zip(by_place, given, strict=False), *((n, named[n]) for n in by_name if n in named)):
-            if name in rules and not (value is None and name in optional):
+        for at, name in placed:
+            if at < len(given) and (given[at] is not None or name not in optional):
+                rules[name](name, given[at])
+        for name, value in named.items():
+            if name in named_rules and (value is not None or name not in optional):
                 rules[name](name, value)
         return function(*given, **named)
 
@@ -72,7 +78,7 @@ def shown(value: Any) -> str:
 
 def seconds(name: str, value: Any) -> None:
     """A time; 0 is none, as it would end everything or nothing."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+    if isinstance(value, bool) or not isinstance(value, (int, float, numbers.Real)):
         raise _wrong(name, value, "a number of seconds above 0", _number(value))
     if not 0 < float(value) < math.inf:
         raise ValueError(f"{name} is {value}, and must be a finite number of seconds above 0")
