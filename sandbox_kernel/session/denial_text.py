@@ -91,6 +91,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
         protected: paths inside the workspace that are read-only.
         mirror: the private folder in which the notebook's files appear as links; "" where there is none.
         process_memory: bytes that one process may hold, 0 where that is not known.
+        open_files, file_size, processes: limits of the policy; 0 as above.
     """
 
     level: str
@@ -105,6 +106,9 @@ class PlanFacts(msgspec.Struct, frozen=True):
     protected: tuple[str, ...] = ()
     mirror: str = ""
     process_memory: int = 0
+    open_files: int = 0
+    file_size: int = 0
+    processes: int = 0
 
     @classmethod
     def in_force(cls, plans: Sequence[Plan], level: str, details: Mapping[str, Any]) -> PlanFacts | None:
@@ -115,7 +119,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, plan: Plan) -> PlanFacts:
         """The facts of a plan."""
-        home = plan.environment["HOME"]
+        home, limits = plan.environment["HOME"], dict(plan.rlimits)
         shown = [b.path for b in plan.binds] + [path for path, _ in plan.links]
         shown += [g.path for g in plan.grants if g.access in ("read", "read-exec")]
         shown = [p for p in shown if p not in (plan.workspace, "/etc", "/proc", "/proc/self")]
@@ -125,7 +129,8 @@ class PlanFacts(msgspec.Struct, frozen=True):
             closed_top=any(g.access == "list" and g.path == plan.workspace for g in plan.grants),
             shown=tuple(dict.fromkeys(shown)), private=tuple(private), home=home,
             hidden=(*plan.hidden, *plan.veiled), protected=plan.protected, mirror=plan.mirror,
-            process_memory=dict(plan.rlimits).get(resource.RLIMIT_DATA, 0),
+            process_memory=limits.get(resource.RLIMIT_DATA, 0), open_files=limits.get(resource.RLIMIT_NOFILE, 0),
+            file_size=limits.get(resource.RLIMIT_FSIZE, 0), processes=plan.processes,
         )  # fmt: skip
 
 
@@ -158,14 +163,26 @@ def file_hint(ename: str, evalue: str, plan_facts: PlanFacts) -> str | None:
 
 # Python's own; numpy's, pyarrow's and duckdb's kinds of it.
 _NO_MEMORY = frozenset({"MemoryError", "_ArrayMemoryError", "ArrowMemoryError", "OutOfMemoryException"})
+_NO_PROCESS = frozenset({
+    ("RuntimeError", "can't start new thread"), ("BlockingIOError", "[Errno 11] Resource temporarily unavailable"),
+})  # fmt: skip
 
 
-def memory_hint(ename: str, facts: PlanFacts) -> str | None:
-    """A line about the limit behind a cell's last error, when that says that there was no memory."""
-    if ename not in _NO_MEMORY or not facts.process_memory:
-        return None
-    return (f"One process may hold {size_text(facts.process_memory)} of memory in this sandbox: seven eighths of "
-            "limits.memory in the policy.")  # fmt: skip
+def limit_hint(ename: str, evalue: str, facts: PlanFacts) -> str | None:
+    """A line about the limit behind a cell's last error, when it says that there was no more of something."""
+    if ename in _NO_MEMORY and facts.process_memory:
+        return (f"One process may hold {size_text(facts.process_memory)} of memory in this sandbox: seven eighths of "
+                "limits.memory in the policy.")  # fmt: skip
+    if (ename, evalue) in _NO_PROCESS and facts.processes:
+        return f"The sandbox may have {facts.processes:,} processes and threads: limits.processes in the policy."
+    if ename == "OSError" and evalue.startswith(f"[Errno {errno.EMFILE}]") and facts.open_files:
+        return f"One process may have {facts.open_files:,} files open: limits.open_files in the policy."
+    if ename == "OSError" and evalue.startswith(f"[Errno {errno.EFBIG}]") and facts.file_size:
+        return f"A file may have {size_text(facts.file_size)}: limits.file_size in the policy."
+    if ename == "OSError" and evalue.startswith(f"[Errno {errno.ENOSPC}]"):
+        return ("The private folders of the sandbox have fixed sizes: limits.tmp, limits.shm, limits.home, limits.disk "
+                "in the policy.")  # fmt: skip
+    return None
 
 
 def explanation(denials: Sequence[Denial], error: tuple[str, str] | None, facts: PlanFacts | None) -> str:
@@ -178,7 +195,7 @@ def explanation(denials: Sequence[Denial], error: tuple[str, str] | None, facts:
     """
     hint = None
     if error is not None and facts is not None:
-        hint = memory_hint(error[0], facts) or file_hint(*error, facts)
+        hint = limit_hint(*error, facts) or file_hint(*error, facts)
     return "".join(f"{text}\n" for text in (denial_line(list(denials)), hint) if text)
 
 

@@ -11,20 +11,34 @@ import pytest
 from msgspec.structs import replace
 
 from sandbox_kernel.seccomp.table import TOLD
-from sandbox_kernel.session.denial_text import PlanFacts, denial_line, file_hint, memory_hint
+from sandbox_kernel.session.denial_text import PlanFacts, denial_line, file_hint, limit_hint
 from sandbox_kernel.session.denials import KINDS, Denial
 from tests.launch.test_launch import LEVELS, UIDS, Front, _front
 
 NET, LEVEL = "network.mode", "isolation.level"
 
 
-def test_a_memory_error_names_the_limit() -> None:
-    facts = replace(FULL, process_memory=7 << 29)
-    for name in ("MemoryError", "_ArrayMemoryError"):
-        assert memory_hint(name, facts) == (
-            "One process may hold 3.5 GiB of memory in this sandbox: seven eighths of limits.memory in the policy."
-        )
-    assert memory_hint("ValueError", facts) is None and memory_hint("MemoryError", FULL) is None
+@pytest.mark.parametrize(
+    ("name", "text", "line"),
+    [
+        ("MemoryError", "", "One process may hold 3.5 GiB of memory in this sandbox: seven eighths of limits.memory"),
+        ("_ArrayMemoryError", "Unable to", "One process may hold 3.5 GiB of memory"),
+        ("RuntimeError", "can't start new thread", "may have 256 processes and threads: limits.processes"),
+        ("BlockingIOError", "[Errno 11] Resource temporarily unavailable", "limits.processes"),
+        ("OSError", "[Errno 24] Too many open files: 'x'", "One process may have 1,024 files open: limits.open_files"),
+        ("OSError", "[Errno 27] File too large", "A file may have 1 GiB: limits.file_size"),
+        ("OSError", "[Errno 28] No space left on device", "limits.home, limits.disk in the policy."),
+    ],
+)
+def test_an_error_that_a_limit_causes_names_it(name: str, text: str, line: str) -> None:
+    facts = replace(FULL, process_memory=7 << 29, processes=256, open_files=1024, file_size=1 << 30)
+    assert line in str(limit_hint(name, text, facts))
+
+
+@pytest.mark.parametrize("name", ["ValueError", "RuntimeError", "BlockingIOError", "OSError", "MyMemoryError"])
+def test_other_errors_are_no_limits(name: str) -> None:
+    assert limit_hint(name, "[Errno 2] can't start new thread", replace(FULL, process_memory=1, processes=1)) is None
+    assert limit_hint("MemoryError", "", FULL) is None, "not known"
 
 
 def test_no_denial_no_line() -> None:
