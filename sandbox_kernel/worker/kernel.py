@@ -228,4 +228,5 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     packages.add_magics(kernel.shell)
     cast(Any, kernel.shell).payload_manager = Payloads(parent=kernel.shell)
     cast(Any, kernel.shell).configurables.append(app)
+    cast(Any, kernel.shell).extension_manager.load_extension("storemagic")  # %store, which stock's application loads
     return kernel, session, *streams

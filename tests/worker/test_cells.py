@@ -327,6 +327,10 @@ def test_cells_are_run_in_a_real_main_module(shared: Front) -> None:
 # -- history and magics
 
 
+def test_store_keeps_variables_by_name(k: Front) -> None:
+    k.good("kept = [3]\n%store kept\ndel kept\n%store -r kept\nassert kept == [3]")
+
+
 def test_history_magics_work_from_memory(k: Front) -> None:
     k.good("a = 10")
     k.good("b = a + 1")
