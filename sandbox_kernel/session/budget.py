@@ -7,6 +7,22 @@ from collections.abc import Callable
 
 SHARE = 0.05  # of the session's time
 FIRST_S, MOST_S = 0.1, 2.0  # at first, and at most
+_CELL_S = 0.06  # which one cell may take however much there is
+_SLIGHT_S = 0.01
+
+
+def gives_up(copied_s: float, lasted_s: float, left_s: float) -> bool:
+    """Whether a cell costs so much that the copy beside it goes.
+
+    A budget that is overdrawn is no reason by itself: on a busy machine the fork alone may have taken it all, and to
+    end the copy that it has made saves nothing.
+
+    Args:
+        copied_s: what the cell has spent on pages that it wrote to first, in seconds.
+        lasted_s: processor time of the cell so far.
+        left_s: of the budget.
+    """
+    return copied_s > _CELL_S + SHARE * lasted_s or (left_s < -_CELL_S and copied_s > _SLIGHT_S)
 
 
 class Budget:

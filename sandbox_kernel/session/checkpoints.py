@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..errors import CopyRefused, NoCheckpoint, RolledBack, SandboxError
-from .budget import MOST_S, SHARE, Budget
+from .budget import MOST_S, SHARE, Budget, gives_up
 from .copies import Copies, Copy
 from .proctree import PAGE, Process, read_process
 from .supervisor import Supervisor
@@ -26,7 +26,6 @@ NAMED = 8
 IDLE_S = 0.1  # between the end of a cell and a copy
 LOOK_S = 0.02  # between two looks at what a running cell copies
 PAGE_COPY_S = 3.5e-6
-_CELL_S = 0.06  # of the budget, which one cell may take however much there is
 _HASTY_S = 0.03  # between queued cells only a copy that is cheaper than that is made
 _SETTLE_S = 5.0
 _FORK_S, _FORK_S_PER_BYTE = 0.002, 0.02 / 2**30
@@ -381,7 +380,7 @@ class Checkpoints:
         used_s = self._count()
         self._cell_began = used_s if self._cell_began is None else self._cell_began
         lasted = max(0.0, used_s - self._cell_began)
-        if self._cell_s > _CELL_S + SHARE * lasted or self._budget.left < -_CELL_S:
+        if gives_up(self._cell_s, lasted, self._budget.left):
             self._expected_s = max(self._expected_s, 2 * self._cell_s)
             self.drop("the cell rewrote so much memory that keeping copies would have slowed it down", named=False)
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.session.checkpoints import SHARE, Budget
+from sandbox_kernel.session.budget import SHARE, Budget, gives_up
 from sandbox_kernel.session.proctree import PAGE, Process
 
 
@@ -32,6 +32,13 @@ def test_a_loss_makes_room_for_another_copy() -> None:
     budget.spend(5.0)
     budget.refill()
     assert budget.left == first
+
+
+def test_a_cell_that_writes_little_keeps_its_copy_whatever_the_copy_has_cost() -> None:
+    assert not gives_up(copied_s=0.002, lasted_s=1.0, left_s=-3.0)
+    assert gives_up(copied_s=0.02, lasted_s=0.1, left_s=-3.0)
+    assert not gives_up(copied_s=0.02, lasted_s=0.1, left_s=1.0)
+    assert gives_up(copied_s=0.2, lasted_s=1.0, left_s=1.0)
 
 
 def _process(faults: int, rss: int) -> Process:
