@@ -62,6 +62,16 @@ def test_always_too_slow(): time.sleep(60)
 
 def test_hostile(): assert not first("hostile")
 
+def test_hostile_kept_waiting():
+    if first("waiting"): raise TimeoutError("no message")
+
+def test_hostile_too_slow():
+    time.sleep(60 if first("slow hostile") else 0)
+
+def test_hostile_not_refused():
+    if first("refused"):
+        with pytest.raises(ValueError): pass
+
 class TestHostileThings:
     def test_it(self): assert not first("things")
 
@@ -88,7 +98,11 @@ def test_a_second_failure_fails_and_of_security_the_first(tmp_path: Path) -> Non
         "PASSED": {
             "test_once", "test_fixtures_are_new_after_a_rerun", "test_that_leaves_what_is_shared_broken",
             "test_the_next_one_has_a_new_one", "test_fixture", "test_once_too_slow",
+            "test_hostile_kept_waiting", "test_hostile_too_slow",
         },
-        "FAILED": {"test_always", "test_always_too_slow", "test_hostile", "test_it", "test_marked", "test_wall"},
+        "FAILED": {
+            "test_always", "test_always_too_slow", "test_hostile", "test_hostile_not_refused", "test_it", "test_marked",
+            "test_wall",
+        },
     }, done.stdout  # fmt: skip
-    assert "6 failed, 6 passed, 6 rerun" in done.stdout.splitlines()[-1]
+    assert "7 failed, 8 passed, 8 rerun" in done.stdout.splitlines()[-1]

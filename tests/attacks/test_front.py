@@ -25,6 +25,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 
 from sandbox_kernel.session.checkpoints import KEPT
 
+from ..waiting import wait_for
 from . import front
 from .conftest import LEVELS
 
@@ -214,9 +215,10 @@ def test_cell(boxed: Kernel, stock: Kernel, sibling: Kernel, attempt: front.Cell
 
 
 def _believed(code: str, answer: Any) -> None:
-    """In a process of its own, with little memory: a reader without layers."""
+    """In a process of its own, with little memory beside what the tests hold: a reader without layers."""
     faulthandler.disable()
-    resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))
+    limit = psutil.Process().memory_info().vms + (1 << 29)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     try:
         channel, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         if os.fork() == 0:
@@ -278,7 +280,7 @@ def test_junk(boxed: Kernel, attempt: front.Junk) -> None:
     assert boxed.run("print('alive')")[0]["status"] == "ok"
     assert boxed.manager.is_alive() and int(boxed.manager.provisioner.process.pid) == boxed.pid
     assert _peak_mib(boxed.pid) - before < attempt.megabytes
-    assert _descriptors(boxed.pid) <= descriptors + _COPIES + 3
+    wait_for(lambda: _descriptors(boxed.pid) <= descriptors + _COPIES + 3)  # copies come and go
 
 
 def test_the_channel_closed_by_the_worker_costs_only_the_worker(boxed: Kernel) -> None:
