@@ -170,6 +170,8 @@ _NO_PROCESS = frozenset({
 
 def limit_hint(ename: str, evalue: str, facts: PlanFacts) -> str | None:
     """A line about the limit behind a cell's last error, when it says that there was no more of something."""
+    if "inotify" in evalue:  # the same numbers for what may be watched, which is no matter of the policy
+        return None
     if ename in _NO_MEMORY and facts.process_memory:
         return (f"One process may hold {size_text(facts.process_memory)} of memory in this sandbox: seven eighths of "
                 "limits.memory in the policy.")  # fmt: skip
@@ -179,7 +181,7 @@ def limit_hint(ename: str, evalue: str, facts: PlanFacts) -> str | None:
         return f"One process may have {facts.open_files:,} files open: limits.open_files in the policy."
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.EFBIG}]") and facts.file_size:
         return f"A file may have {size_text(facts.file_size)}: limits.file_size in the policy."
-    if ename == "OSError" and evalue.startswith(f"[Errno {errno.ENOSPC}]"):
+    if ename == "OSError" and evalue.startswith(f"[Errno {errno.ENOSPC}]") and facts.level == "full":
         return ("The private folders of the sandbox have fixed sizes: limits.tmp, limits.shm, limits.home, limits.disk "
                 "in the policy.")  # fmt: skip
     return None

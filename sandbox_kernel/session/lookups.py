@@ -7,6 +7,10 @@ over the user namespace in which the layer was mounted, which the front has as r
 namespace: so it needs no helper inside the sandbox, and takes no byte from there. (Measured: 0.06 ms, and 0.2 ms for
 each hundred names that cells have looked up since the last time.) What stays is a name whose file somebody in the
 sandbox holds open.
+
+The kernel goes on until no name is left, and nothing can stop it: many processes that look for new names all the time
+keep it at that for as long as they like. So it is always a thread that is in there, never more than one, and no cell
+waits for it without end.
 """
 
 from __future__ import annotations
@@ -24,7 +28,7 @@ from .mirror import SETTLED_NS, Names, descend
 
 BUSY_S = 0.25  # between two times while a cell runs: it may be waiting for a file
 IDLE_S = 1.0  # between cells: threads, and callbacks of widgets
-_SOON_S = 0.025  # how long cells may have made names that are dropped without a thread: about as long as that takes
+PATIENCE_S = 0.5  # how long a cell waits for it
 FOLDERS = 200  # of the layer, whose time of change is kept up
 _SHARE = 1 / 50  # of a core that it may take: cells can look for millions of names, and each must be dropped
 REFUSED = "What other programs change in the notebook's folder may show late: its private layer cannot look again ({})."
@@ -47,7 +51,8 @@ class Lookups:
         self._context, self._layer, self._lower = context, layer, lower
         self._changed: dict[Names, int] = {}  # when each folder had changed last, on the disk
         self._timer: asyncio.TimerHandle | None = None
-        self._free, self._last = os.fstatvfs(layer).f_ffree, float("-inf")
+        self._forgetting: asyncio.Future[float] | None = None
+        self._free = os.fstatvfs(layer).f_ffree
         self.folders: Sequence[Names] = ()
 
     @classmethod
@@ -73,7 +78,7 @@ class Lookups:
         """
 
         def tick() -> None:
-            loop.run_in_executor(None, self.forget).add_done_callback(again)
+            self._in_a_thread(loop).add_done_callback(again)
 
         def again(done: asyncio.Future[float]) -> None:
             if self._context >= 0 and not done.cancelled():
@@ -87,11 +92,17 @@ class Lookups:
         return self._layer >= 0 and os.fstatvfs(self._layer).f_ffree != self._free
 
     async def look_again(self) -> None:
-        """`forget`, for before a cell."""
-        if time.perf_counter() - self._last < _SOON_S:
-            self.forget()
-        else:
-            await asyncio.to_thread(self.forget)
+        """`forget`, for before a cell; returns after `PATIENCE_S` at the latest."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + PATIENCE_S
+        if self._forgetting is not None and not self._forgetting.done():  # it may have been at the names already
+            await asyncio.wait([self._forgetting], timeout=PATIENCE_S)
+        await asyncio.wait([self._in_a_thread(loop)], timeout=max(0.0, give_up - loop.time()))
+
+    def _in_a_thread(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[float]:
+        if self._forgetting is None or self._forgetting.done():
+            self._forgetting = loop.run_in_executor(None, self.forget)
+        return self._forgetting
 
     def forget(self) -> float:
         """Let each name be looked up anew. Blocks for as long as cells have made that take; returns how long it did.
@@ -101,8 +112,7 @@ class Lookups:
         began = time.perf_counter()
         with contextlib.suppress(OSError):
             self._forget()
-        self._last = time.perf_counter()
-        return self._last - began
+        return time.perf_counter() - began
 
     def _forget(self) -> None:
         with self._lock:

@@ -41,6 +41,15 @@ def test_other_errors_are_no_limits(name: str) -> None:
     assert limit_hint("MemoryError", "", FULL) is None, "not known"
 
 
+@pytest.mark.parametrize("text", ["[Errno 24] inotify instance limit reached", "[Errno 28] inotify watch limit"])
+def test_watches_are_neither_files_nor_folders(text: str) -> None:
+    assert limit_hint("OSError", text, replace(FULL, open_files=1024)) is None
+
+
+def test_a_full_disk_is_no_private_folder_where_those_have_no_size() -> None:
+    assert limit_hint("OSError", "[Errno 28] No space left on device", replace(FULL, level="seccomp+landlock")) is None
+
+
 def test_no_denial_no_line() -> None:
     assert denial_line([]) is None
 
