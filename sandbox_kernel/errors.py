@@ -13,8 +13,9 @@ from typing import Any
 
 LOST = "The variables of this session are lost; run the cells that made them again."
 KEPT = "The variables of this session are kept."
-# Exit status of a worker that ends because cells have changed what runs them.
-BROKEN_STATUS = 70
+# Exit status of a worker that ends because cells have changed what runs them. (One that programs do not use: 70 is what
+# a worker ends with that could not begin, and code of the cells may end it with any.)
+BROKEN_STATUS = 197
 _LOOSE = ("open", "off", "in-process", "subprocess")  # choices of a policy that nobody should slip into
 
 

@@ -15,6 +15,7 @@ from sandbox_kernel.errors import (
     TimeLimit,
     size_text,
 )
+from sandbox_kernel.report import describe_exit
 
 GIB = 1024**3
 CASES: list[tuple[LimitReached, str, str]] = [
@@ -56,3 +57,8 @@ def test_a_loss_is_said_once() -> None:
 )
 def test_sizes_are_written_as_people_say_them(size: int, text: str) -> None:
     assert size_text(size) == text
+
+
+@pytest.mark.parametrize("status", [1, 3, 70, 255])
+def test_code_that_ends_its_process_is_not_said_to_have_changed_what_runs_cells(status: int) -> None:
+    assert f"(exit code {status})" in describe_exit(status << 8)
