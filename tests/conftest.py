@@ -27,20 +27,26 @@ for _name in ("JUPYTER_PATH", "SANDBOX_KERNEL_POLICY", "PYTHONSTARTUP", "MPLBACK
 # failed at first is shown: what comes again is to be mended. A test that fails twice fails the run.
 #
 # Of tests of security a single assertion that fails counts: an attempt that succeeds once in two runs has succeeded.
-# One that never came to its assertion, since a browser or a kernel kept it waiting, is run once more as all others.
+# One that never came to its assertion, since a browser or a server kept it waiting, is run once more as all others; but
+# not where an attempt may be what keeps it waiting.
 _ASSERTED = ["^AssertionError", "^Failed: (?!Timeout)"]
+_ANYTHING = [""]
 _OF_SECURITY = (
     "attacks", "confine", "launch", "outputs", "plan", "proof", "seccomp", "session_denials", "browser/test_outputs.py",
 )  # fmt: skip
 _settings = pytest.StashKey[Any]()
 
 
-def is_of_security(item: pytest.Item) -> bool:
-    """Whether it is in one of these places, has "hostile" in its name, or is marked so."""
+def what_counts(item: pytest.Item) -> list[str] | None:
+    """Patterns of the errors that fail a test at once; None: it is no test of security.
+
+    Those of security are in one of the places above, have "hostile" in their names, or are marked so.
+    """
     path = item.path.relative_to(Path(__file__).parent).as_posix()
     named = "hostile" in f"{path}::{item.getparent(pytest.Class)}::{getattr(item, 'originalname', '')}".lower()
-    placed = any(path == place or path.startswith(f"{place}/") for place in _OF_SECURITY)
-    return named or placed or item.get_closest_marker("security") is not None
+    if named or path.startswith("attacks/") or item.get_closest_marker("security") is not None:
+        return _ANYTHING
+    return _ASSERTED if any(path == place or path.startswith(f"{place}/") for place in _OF_SECURITY) else None
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -51,8 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     options = item.config.option
-    if is_of_security(item):
-        options.rerun_except = _ASSERTED
+    options.rerun_except = what_counts(item)
     try:
         return (yield)
     finally:

@@ -33,6 +33,11 @@ def test_simple_markup_is_not_touched(html: str) -> None:
     assert clean(html) == html
 
 
+def test_what_is_cut_for_formulas_is_never_part_of_an_attribute() -> None:
+    cleaned = clean('<p title="<wbr ">$x$ \\hr<wbr title="a>b">ef{x}</p>')
+    assert cleaned == '<p title="&lt;wbr ">$x$ \\\u200bhref{x}</p>'
+
+
 GONE = [
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<a href='java\tscript:alert(1)'>x</a>",
     "<iframe srcdoc='<script>alert(1)</script>'></iframe>", "<object data='data:text/html,x'></object>",

@@ -82,6 +82,25 @@ def test_links_are_not_followed(use: DiskUse, tmp_path: Path, tmp_path_factory: 
     assert use.used() <= 1024, "the link itself"
 
 
+def test_a_link_that_takes_the_place_of_a_folder_meanwhile_is_not_followed(
+    use: DiskUse, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "_ENTRIES", 2)
+    outside = tmp_path_factory.mktemp("outside")
+    for name in ("a", "b"):
+        (tmp_path / name / "below").mkdir(parents=True)
+    free: dict[str, int] = use.free  # type: ignore[attr-defined]
+    use.begin()
+    (outside / "below").mkdir()
+    write(outside / "below" / "big", 50 * MIB)
+    free["free"] -= 50 * MIB
+    use.used()  # the look has seen both folders, and has not been in them
+    for name in ("a", "b"):
+        (tmp_path / name).rename(tmp_path / f"old {name}")
+        (tmp_path / name).symlink_to(outside)
+    assert max(use.used() for _ in range(20)) < MIB
+
+
 def test_no_number_of_other_files_hides_a_large_one(
     use: DiskUse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
