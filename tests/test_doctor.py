@@ -16,6 +16,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from .confined_child import NO_NAMESPACES
+
 ROOT = os.geteuid() == 0
 ORDINARY = 1000 if ROOT else os.geteuid()
 UIDS = [0, ORDINARY] if ROOT else [ORDINARY]
@@ -48,15 +50,6 @@ sys.stderr.write(f"LEFT {left} descriptors\\n" * (left > 0))
 sys.exit(status)
 """
 
-NO_NAMESPACES = """
-from sandbox_kernel import linux
-from sandbox_kernel.confine import namespaces
-linux.unshare(linux.CLONE_NEWUSER)
-namespaces._map_self(UID, UID)
-namespaces.forbid_nesting()
-namespaces.give_up_rights()
-linux.set_dumpable(True)
-"""
 HOLE = """
 import struct
 from sandbox_kernel.seccomp import program

@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.confined_child import NO_NAMESPACES
 from tests.waiting import wait_for
 
 HERE = Path(__file__).parent
@@ -751,15 +752,6 @@ def test_root_front_on_a_file_system_without_id_mapped_mounts_keeps_uid_0() -> N
         assert front.ask("os.setuid(1000)") == "EPERM"
 
 
-NO_NAMESPACES = """
-from sandbox_kernel import linux
-from sandbox_kernel.confine import namespaces
-linux.unshare(linux.CLONE_NEWUSER)
-namespaces._map_self(UID, UID)
-namespaces.forbid_nesting()
-namespaces.give_up_rights()
-linux.set_dumpable(True)
-"""
 
 
 def test_when_the_host_allows_no_user_namespaces() -> None:
