@@ -44,6 +44,7 @@ class StageProcess:
 
     def __init__(self, uid: int, level: str, kind: str) -> None:
         self.uid, self.level = uid, level
+        python = _interpreter(uid)
         self.folder = Path(tempfile.mkdtemp(prefix="attacks-"))
         self.folder.chmod(0o755)
         inner = self.folder / f"stage-{secrets.token_hex(4)}"
@@ -69,7 +70,7 @@ class StageProcess:
         options = {"level": level, "stage": kind, "folder": str(inner), "ordinary": ORDINARY}
         change: dict[str, Any] = {} if uid == os.geteuid() else {"user": uid, "group": uid, "extra_groups": []}
         self.process = subprocess.Popen(
-            [_interpreter(uid), "-P", "-B", "-m", "tests.attacks.stage", json.dumps(options)],
+            [python, "-P", "-B", "-m", "tests.attacks.stage", json.dumps(options)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd="/",
             env={"PATH": "/usr/bin:/bin", "PYTHONPATH": ":".join(paths), "HOME": "/nonexistent",
                  "PLANTED": f"planted-{secrets.token_hex(8)}"}, **change,

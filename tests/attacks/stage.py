@@ -166,8 +166,11 @@ class Stage:
                 self._kill(process, on, signal.SIGTERM)
                 return started and world.beats(BEAT_S)
             case effect:
-                time.sleep(0.03)
-                return bool(world.look(effect) != before)
+                # What must not come is given a moment; what must come may take longer where the machine is busy.
+                end = time.monotonic() + (0.03 if on else 2.0)
+                while not (changed := bool(world.look(effect) != before)) and time.monotonic() < end:
+                    time.sleep(0.01)
+                return changed
 
     def _kill(self, process: Process, on: bool, number: int) -> None:
         """As the front ends a worker; without layers by ``number`` to its process group."""

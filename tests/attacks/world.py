@@ -177,14 +177,19 @@ class World:
 
     def _bystander(self, work: Callable[[], object]) -> int:
         """A process of this uid, in a group of its own."""
+        reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             signal.signal(signal.SIGIO, signal.SIG_DFL)
             os.setpgid(0, 0)
+            os.write(writer, b"!")
+            os.close(reader)
+            os.close(writer)
             while True:
                 work()
-        with contextlib.suppress(OSError):
-            os.setpgid(pid, pid)
+        os.close(writer)
+        os.read(reader, 1)
+        os.close(reader)
 
         def end() -> None:
             with contextlib.suppress(ProcessLookupError, ChildProcessError):

@@ -52,7 +52,8 @@ READS = [
           "import importlib\nimportlib.invalidate_caches()\n"
           "try:\n    import attack_module\n    out = attack_module.value\nfinally:\n    sys.path.remove(FOLDER)"),
     _read("listing", "list a folder", "out = os.listdir(FOLDER + '/dir')"),
-    _read("temp-listing", "list the folder for temporary files of everybody", "out = os.listdir(TEMP)"),
+    _read("temp-listing", "list the folder for temporary files of everybody",
+          "out = [name for name in os.listdir(TEMP) if name.startswith('attacks-')]  # what is told has a limit"),
     _read("attribute", "read an extended attribute", "out = os.getxattr(FOLDER + '/noted', 'user.note')",
           needs=("extended attributes",)),
     _read("shm", "read the shared memory of another program", "out = open(SHM).read()"),
