@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ..waiting import wait_for
 from .front import Cell, Front, front
 
 ECHO = (
@@ -49,7 +50,8 @@ def test_a_session_without_subshells_has_one_thread(k: Front) -> None:
     k.open_subshells("a")
     assert k.run("import threading; threading.active_count()", shell="a").result == "2"
     k.open_subshells()
-    assert k.good("threading.active_count()").result == "1"
+    # The thread ends after it was asked to.
+    assert wait_for(lambda: k.good("threading.active_count()").result == "1")
 
 
 def test_cells_of_several_shells_run_at_the_same_time(two: Front) -> None:
