@@ -21,7 +21,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.confined_child import NO_NAMESPACES
+from tests.confined_child import DESCRIPTORS, NO_NAMESPACES
 from tests.waiting import wait_for
 
 HERE = Path(__file__).parent
@@ -309,12 +309,7 @@ def test_environment_is_the_plans(running: Front) -> None:
 
 
 def test_descriptors(running: Front) -> None:
-    assert running.ask("""
-result = []
-for fd in range(64):
-    try: os.fstat(fd)
-    except OSError: continue
-    result.append(fd)""") == [0, 1, 2, 3]
+    assert running.ask(DESCRIPTORS) == [0, 1, 2, 3]
     assert running.ask("result = os.read(0, 1).decode()") == ""
     assert running.ask("import fcntl; result = fcntl.fcntl(3, fcntl.F_GETFD)") == 1
 
