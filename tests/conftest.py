@@ -22,15 +22,15 @@ for _name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_R
 for _name in ("JUPYTER_PATH", "SANDBOX_KERNEL_POLICY", "PYTHONSTARTUP", "MPLBACKEND"):
     os.environ.pop(_name, None)
 
-# A test that fails is run once more, since nearly all start processes and wait for them: a machine that stalls for
-# some seconds breaks a bound on time, and says nothing about the code. The closing line counts these reruns, and what
-# failed at first is shown: what comes again is to be mended. A test that fails twice fails the run.
+# A test that fails is run up to twice more, since nearly all start processes and wait for them: a machine that stalls
+# for some seconds breaks a bound on time, and says nothing about the code. The closing line counts these reruns, and
+# what failed at first is shown: what comes again is to be mended. A test that fails three times fails the run.
 #
 # Of tests of security a single assertion that fails counts: an attempt that succeeds once in two runs has succeeded.
-# One that never came to its assertion, since a browser or a server kept it waiting, is run once more as all others; but
-# not where an attempt may be what keeps it waiting.
+# One that never came to its assertion, since a browser or a server kept it waiting, is run again as all others; but
+# not where an attempt may be what keeps it waiting. (That an attempt already fails without layers is no success of it.)
 _ASSERTED = ["^AssertionError", "^Failed: (?!Timeout)"]
-_ANYTHING = [""]
+_ANYTHING = [r"^(?!\S*ControlFailed: )"]
 _OF_SECURITY = (
     "attacks", "confine", "launch", "outputs", "plan", "proof", "seccomp", "session_denials", "browser/test_outputs.py",
 )  # fmt: skip
@@ -51,7 +51,7 @@ def what_counts(item: pytest.Item) -> list[str] | None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if config.pluginmanager.hasplugin("rerunfailures") and config.option.reruns is None:
-        config.option.reruns, config.option.rerun_show_tracebacks = 1, True
+        config.option.reruns, config.option.rerun_show_tracebacks = 2, True
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -1,4 +1,4 @@
-"""What conftest.py says about running a failed test once more, tried on tests that are made up."""
+"""What conftest.py says about running a failed test again, tried on tests that are made up."""
 
 from __future__ import annotations
 
@@ -91,14 +91,27 @@ def test_not_refused():
     if first("refused"):
         with pytest.raises(ValueError): pass
 """
+WALL = """
+class ControlFailed(Exception): pass
+
+runs = []
+
+def test_wall():
+    runs.append("wall")
+    assert runs.count("wall") == 2
+
+def test_control():
+    runs.append("control")
+    if runs.count("control") == 1: raise ControlFailed("even without layers")
+"""
 
 
-def test_a_second_failure_fails_and_of_security_the_first(tmp_path: Path) -> None:
+def test_a_third_failure_fails_and_of_security_the_first(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text(SETTINGS)
     (tmp_path / "conftest.py").write_text(Path(__file__).with_name("conftest.py").read_text())
     (tmp_path / "test_some.py").write_text(TESTS)
     (tmp_path / "attacks").mkdir()
-    (tmp_path / "attacks" / "test_wall.py").write_text("n = []\ndef test_wall():\n    n.append(1)\n    assert n[1:]\n")
+    (tmp_path / "attacks" / "test_wall.py").write_text(WALL)
     (tmp_path / "launch").mkdir()
     (tmp_path / "launch" / "test_placed.py").write_text(PLACED)
     command = [sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider"]
@@ -113,11 +126,11 @@ def test_a_second_failure_fails_and_of_security_the_first(tmp_path: Path) -> Non
         "PASSED": {
             "test_once", "test_fixtures_are_new_after_a_rerun", "test_that_leaves_what_is_shared_broken",
             "test_the_next_one_has_a_new_one", "test_fixture", "test_once_too_slow",
-            "test_kept_waiting", "test_server_too_slow",
+            "test_kept_waiting", "test_server_too_slow", "test_control",
         },
         "FAILED": {
             "test_always", "test_always_too_slow", "test_hostile", "test_hostile_kept_waiting", "test_it",
             "test_marked", "test_not_refused", "test_wall",
         },
     }, done.stdout  # fmt: skip
-    assert "8 failed, 8 passed, 8 rerun" in done.stdout.splitlines()[-1]
+    assert "8 failed, 9 passed, 11 rerun" in done.stdout.splitlines()[-1]

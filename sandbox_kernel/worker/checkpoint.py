@@ -124,8 +124,6 @@ class Copier:
             CannotCopy: there is none.
         """
         fds = request.fds
-        # A handler that raises in the middle would leave two halves. In the copy nothing comes in until it wakes.
-        signals = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             if len(fds) != 3:
                 raise CannotCopy("there are too many open files")
@@ -133,7 +131,6 @@ class Copier:
             if not self._fork(fds):
                 return lost
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, signals)
             while fds:
                 os.close(fds.pop())
         return None

@@ -16,8 +16,9 @@ from . import reserve
 from .kernel import SignalSafeLoop, WorkerKernel, make_kernel
 from .link import Link
 from .questions import Questions
-from .serve import Server, greeting, ignore
+from .serve import Server, greeting
 from .session import ChannelSession
+from .signals import ignore
 from .streams import OutStream
 from .subshells import Subshells
 from .wakeup import Wakeup

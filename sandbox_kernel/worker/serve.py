@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from types import FrameType
 from typing import Any, NoReturn
 
 from ..channel.framing import encode
@@ -26,6 +25,7 @@ from .kernel import WorkerKernel
 from .link import Link, Request, leave
 from .per_shell import MAIN
 from .session import clip_count, clip_error, packets_of
+from .signals import ignore, undisturbed
 from .values import Values
 from .wakeup import Bell, Wakeup
 
@@ -38,10 +38,6 @@ def greeting(shell: Any) -> dict[str, Any]:
         "type": "ready", "python": sys.version.split()[0], "banner": shell.banner,
         "execution_count": shell.execution_count,
     }  # fmt: skip
-
-
-def ignore(number: int, frame: FrameType | None) -> None:
-    """SIGINT between cells: it was meant for a cell that has ended. (Children would inherit SIG_IGN.)"""
 
 
 class Server:
@@ -151,7 +147,7 @@ class Server:
             if request.task is not None:
                 continue
             if request is self._active and request.op == "checkpoint":
-                self._leave_copy(request)
+                undisturbed(partial(self._leave_copy, request))
                 return  # in a copy that was woken this queue is another worker's
             if request is self._active:
                 request.task = self._loop.create_task(self._serve(request), context=self._context)
@@ -164,7 +160,7 @@ class Server:
 
     def _leave_copy(self, request: Request) -> None:
         if request.begun:
-            self._reply(request, {"status": "refused", "reason": "it was broken off"})
+            self._reply(request, self._failure(request, CannotCopy()))
             return
         request.begun = True
         try:
@@ -344,6 +340,8 @@ class Server:
             return {"status": "unknown"}
         if request.op in self._values.handlers:
             return {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
+        if request.op == "checkpoint":
+            return {"status": "refused", "reason": "it was broken off"}
         if request.op != "execute":
             return {}
         name, value = type(error).__name__, str(error)
@@ -367,14 +365,16 @@ class Server:
         if content.get("status") == "error":
             content = clip_error(content)
         reply = {"type": "reply", "id": request.id, "content": content, "execution_count": count}
-        try:
-            packets = list(packets_of(reply))
-        except Exception as error:
-            reply["content"] = self._failure(request, ValueError(f"the answer cannot be sent: {error}"))
-            packets = list(encode(reply))
-        self._link.send_surely(packets)
+        self._link.send_surely(undisturbed(partial(self._packets, request, reply)))
         request.replied = True
         self._bell.ring()
+
+    def _packets(self, request: Request, reply: dict[str, Any]) -> list[Any]:
+        try:
+            return list(packets_of(reply))
+        except Exception as error:
+            reply["content"] = self._failure(request, ValueError(f"the answer cannot be sent: {error}"))
+            return list(encode(reply))
 
     @staticmethod
     def _flush() -> None:

@@ -1,0 +1,32 @@
+"""Signals that are not to be heard: between cells, and in steps that no handler of a cell may break in two."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+from typing import TypeVar
+
+_T = TypeVar("_T")
+_ALL = signal.valid_signals()
+
+
+def ignore(number: int, frame: FrameType | None) -> None:
+    """SIGINT between cells: it was meant for a cell that has ended. (Children would inherit SIG_IGN.)"""
+
+
+def undisturbed(step: Callable[[], _T]) -> _T:
+    """Do a step; handlers of signals that come meanwhile run after it.
+
+    Args:
+        step: short, as an interrupt waits for it, too. It keeps what it has done where it is found again: what a
+            handler raises comes out of here in place of the result.
+    """
+    # The call that blocks them also runs the handler of a signal that came just before. What that raises must find
+    # the `try` entered, or the signals stay blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
+        return step()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
