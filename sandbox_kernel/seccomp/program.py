@@ -4,7 +4,8 @@ The program has two parts. The first is assembled here: architecture, then the r
 They compare exactly the 32 bits that the kernel uses of such an argument: a 64-bit comparison lets ``TIOCSTI
 + 2**32`` past a deny rule (CVE-2019-10063), and libseccomp can neither compare one argument twice in a rule
 nor give a call an errno of its own for "none of these". The second part is libseccomp's binary tree over
-plain numbers. Calls without a check are decided by number alone, which the kernel caches since Linux 5.11.
+plain numbers. Calls without a check are decided by number alone, which the kernel caches since Linux 5.11; for the
+others the program runs each time, so those come first, the most frequent ones before all, and are decided there.
 
 The refusals of `table.TOLD` are made by whoever listens, see `notify`. Their instruction carries the errno in
 bits that the kernel does not look at, so `silent` can turn the same program into one that refuses by itself.
@@ -16,7 +17,7 @@ import errno
 import os
 import struct
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import ModuleType
 
 from ..errors import IsolationUnavailable
@@ -32,6 +33,7 @@ _RET_ALLOW, _RET_ERRNO, _RET_KILL_PROCESS, _RET_USER_NOTIF = 0x7FFF0000, 0x00050
 _TOLD = 3000
 _AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _X32_BIT = 0x40000000
+_FREQUENT = ("openat", "fcntl", "ioctl", "open", "prlimit64")  # of those with a check, as ordinary work makes them
 _LOAD_NUMBER: Instruction = (_LD, 0, 0, 0)
 _LOAD_ARCH: Instruction = (_LD, 0, 0, 4)
 
@@ -61,22 +63,24 @@ def _check_code(check: Check) -> list[Instruction]:
 
 
 def _preamble(
-    machine: str, numbers: Mapping[str, int], newer: Mapping[int, int | None], checks: Iterable[Check]
-) -> list[Instruction]:
+    machine: str, numbers: Mapping[str, int], newer: Mapping[int, int | None], checks: Iterable[Check],
+    allowed: Container[str],
+) -> list[Instruction]:  # fmt: skip
     kill: Instruction = (_RET, 0, 0, _RET_KILL_PROCESS)
     code: list[Instruction] = [_LOAD_ARCH, (_JEQ, 1, 0, _AUDIT_ARCH[machine]), kill, _LOAD_NUMBER]
     if machine == "x86_64":
         code += [(_JGE, 0, 1, _X32_BIT), kill]
+    blocks: dict[str, list[Instruction]] = {name: [] for name in _FREQUENT}
+    for check in checks:
+        blocks.setdefault(check.call, []).extend(_check_code(check))
+    for name, block in blocks.items():
+        if block and name in numbers:
+            # What is not allowed has an errno of its own in the second part.
+            block.append((_RET, 0, 0, _RET_ALLOW) if name in allowed else _LOAD_NUMBER)
+            code += [(_JEQ, 0, len(block), numbers[name]), *block]
     for number, refusal in sorted(newer.items()):
         verdict = _RET_ALLOW if refusal is None else _RET_ERRNO | refusal
         code += [(_JEQ, 0, 1, number), (_RET, 0, 0, verdict)]
-    blocks: dict[int, list[Instruction]] = {}
-    for check in checks:
-        if check.call in numbers:
-            blocks.setdefault(numbers[check.call], []).extend(_check_code(check))
-    for number, block in blocks.items():
-        block.append(_LOAD_NUMBER)
-        code += [(_JEQ, 0, len(block), number), *block]
     return code
 
 
@@ -177,7 +181,8 @@ def compile_filter(
         tree.export_bpf(file)
         file.seek(0)
         body = file.read()
-    head = _preamble(machine, numbers, newer, checks)
+    allowed = {name for name, refusal in verdicts.items() if refusal is None}
+    head = _preamble(machine, numbers, newer, checks, allowed)
     marked = {_RET_ERRNO | _TOLD + e: _RET_USER_NOTIF | e for e in verdicts.values() if e}
     whole = b"".join(struct.pack("=HBBI", *instruction) for instruction in head) + _returning(body, marked)
     return whole if told else silent(whole)
