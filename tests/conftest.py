@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import tempfile
 import warnings
@@ -50,6 +51,8 @@ def what_counts(item: pytest.Item) -> list[str] | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a shell's background; children would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.pluginmanager.hasplugin("rerunfailures") and config.option.reruns is None:
         config.option.reruns, config.option.rerun_show_tracebacks = 2, True
 

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         raise Stop(str(error)) from error
     except OSError as error:
         raise Stop(f"{args.file} cannot be read: {error.strerror}.") from error
-    counts = f"{verdict.lines} lines, {verdict.cells} cells, {verdict.kernels} kernel starts"
+    counts = f"{verdict.lines} lines, {verdict.cells} cells, {verdict.kernels} starts"
     if not verdict.problems:
         sys.stdout.write(f"{args.file}: as it was written ({counts}).\n")
         return 0
