@@ -66,6 +66,9 @@ MOVE_MOUNT_F_EMPTY_PATH = 0x00000004
 FSPICK_CLOEXEC = 1
 FSCONFIG_CMD_RECONFIGURE = 7
 
+# statfs(2)
+TMPFS_MAGIC = 0x01021994
+
 # prctl(2)
 PR_SET_PDEATHSIG = 1
 PR_GET_PDEATHSIG = 2
@@ -234,6 +237,14 @@ def fs_reconfigure(context: int) -> None:
     Any process may that has CAP_SYS_ADMIN over the user namespace in which it was mounted. Linux 5.2+.
     """
     _call("fsconfig", context, FSCONFIG_CMD_RECONFIGURE, None, None, 0, about=(context,))
+
+
+def fs_type(fd: int) -> int:
+    """What kind of file system a descriptor's file lies in: f_type of fstatfs(2), such as `TMPFS_MAGIC`."""
+    result = ctypes.create_string_buffer(256)  # struct statfs has 120 bytes
+    if _libc.fstatfs(ctypes.c_int(fd), result):
+        raise _failed("fstatfs", fd)
+    return int(struct.unpack_from("@L", result)[0])
 
 
 def sethostname(name: str) -> None:

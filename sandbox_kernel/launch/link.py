@@ -23,14 +23,21 @@ from .zygote import PACKET_BYTES, Entry
 
 Event = dict[str, Any]
 _CREDENTIALS = struct.Struct("3i")
+_SHARED_MEMORY = "/dev/shm"  # noqa: S108 - inside the sandbox
 _FDS_BYTES = socket.CMSG_SPACE(16 * 4) + socket.CMSG_SPACE(_CREDENTIALS.size)
 
 
 class Listeners(Protocol):
     """Who answers the calls that the filter does not refuse by itself, see `seccomp.notify`."""
 
-    def attach(self, fd: int, worker: int = 0) -> None:
-        """Take a listener, and answer. ``worker``: the only one that it concerns; 0: all."""
+    def attach(self, fd: int, worker: int = 0, memory: int = -1) -> None:
+        """Take a listener, and answer.
+
+        Args:
+            fd: the listener.
+            worker: the only one that it concerns; 0: all.
+            memory: the sandbox's own folder for shared memory, -1: none. It stays the caller's.
+        """
 
     def share(self, worker: int, copy: int) -> None:
         """A copy of `worker` is under the same filter: its listener is needed until both have ended."""
@@ -118,7 +125,8 @@ class ZygoteLink:
             except ValueError:  # cut off, because it was longer than a packet may be
                 raise EOFError("the sandbox's first process sent something unreadable") from None
             if event.pop("listens", False) and fds:  # (none is left when this process has no descriptor free)
-                self._attach(fds.pop(), event.get("worker", 0))
+                listener, folders = fds.pop(), dict(zip(event.get("folders", ()), fds, strict=False))
+                self._attach(listener, event.get("worker", 0), folders.get(_SHARED_MEMORY, -1))
             if event["event"] == "listener":
                 continue
             if event["event"] == "ready":
@@ -223,11 +231,11 @@ class ZygoteLink:
         except (BrokenPipeError, ConnectionResetError):
             return  # "gone" is about to be received
 
-    def _attach(self, fd: int, worker: int) -> None:
+    def _attach(self, fd: int, worker: int, memory: int) -> None:
         if self._listeners is None:
             os.close(fd)
         else:
-            self._listeners.attach(fd, worker)
+            self._listeners.attach(fd, worker, memory)
 
     def _reap_launcher(self, *, kill: bool = False) -> None:
         if self._launcher:

@@ -1,8 +1,10 @@
 """Answering the calls that the filter does not refuse by itself: seccomp user notification, seccomp_unotify(2).
 
-There is one answer, EPERM, whatever the call: never "continue", after which the caller could change what its pointers
-point to, and never a success. Nothing of the caller's memory is read. Both ways that this can go wrong are closed: a
-listener that is gone makes the calls fail with ENOSYS, a caller that is gone makes the answer fail with ENOENT.
+The answer is an error, or a descriptor that the answering process has opened: never "continue", after which the caller
+could change what its pointers point to. Nothing of the caller's memory is read, and no process is named by its pid: an
+answer goes to the call that has this id in the kernel, whoever has the caller's number by then. Both ways that this can
+go wrong are closed: a listener that is gone makes the calls fail with ENOSYS, a caller that is gone makes the answer
+fail with ENOENT.
 """
 
 from __future__ import annotations
@@ -19,10 +21,12 @@ import time
 from .. import linux
 
 # <linux/seccomp.h>; the numbers hold the sizes of the first version of the structures, as the kernel expects them.
-_RECV, _SEND, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082104
+_RECV, _SEND, _ADD_FD, _SET_FLAGS = 0xC0502100, 0xC0182101, 0x40182103, 0x40082104
 _SYNC_WAKE_UP = 1
+_ADD_AND_SEND = 1 << 1  # SECCOMP_ADDFD_FLAG_SEND, Linux 5.14
 _REQUEST = struct.Struct("=QIIiIQQQ")  # id, pid, flags; number, architecture, instruction, two of six arguments
 _RESPONSE = struct.Struct("=QqiI")  # id, value, error, flags
+_ADDITION = struct.Struct("=QIIII")  # id, flags, the descriptor here, its number there (0: any), its flags there
 _REQUEST_BYTES, _RESPONSE_BYTES = 80, 24
 
 Call = tuple[int, int, int, int]  # id, system call number, first and second argument
@@ -35,7 +39,7 @@ def prefer_fast_wake_up(listener: int) -> None:
 
 
 class Responder:
-    """Refuses calls, one at a time. Not for use by two threads."""
+    """Answers calls, one at a time. Not for use by two threads."""
 
     def __init__(self) -> None:
         try:
@@ -45,6 +49,7 @@ class Responder:
         self._request = bytearray(max(request, _REQUEST_BYTES))
         self._empty = bytes(len(self._request))
         self._response = bytearray(max(response, _RESPONSE_BYTES))
+        self._addition = bytearray(_ADDITION.size)
 
     def receive(self, listener: int) -> Call | None:
         """The next call that waits. Blocks when none does, so poll for POLLIN first.
@@ -65,17 +70,33 @@ class Responder:
         ident, _, _, number, _, _, first, second = _REQUEST.unpack_from(self._request)
         return ident, number, first, second
 
-    def refuse(self, listener: int, ident: int) -> None:
-        """Answer EPERM; nothing happens when the caller is gone.
+    def refuse(self, listener: int, ident: int, number: int = errno.EPERM) -> None:
+        """Answer with an error; nothing happens when the caller is gone.
 
         Raises:
             OSError: the listener is of no use any more.
         """
-        _RESPONSE.pack_into(self._response, 0, ident, 0, -errno.EPERM, 0)
+        _RESPONSE.pack_into(self._response, 0, ident, 0, -number, 0)
         try:
             fcntl.ioctl(listener, _SEND, self._response)
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.EINPROGRESS, errno.EINTR):
+                raise
+
+    def give(self, listener: int, ident: int, fd: int, *, cloexec: bool) -> None:
+        """Answer with a copy of a descriptor; nothing happens when the caller is gone.
+
+        Both in one step, so that no descriptor stays with a caller who never heard its number. It returns when the
+        caller has run for a moment. Call it with all signals blocked: one in that moment would give the caller 0.
+
+        Raises:
+            OSError: the caller has no number free (EMFILE), or this kernel cannot do it: it still waits for an answer.
+        """
+        _ADDITION.pack_into(self._addition, 0, ident, _ADD_AND_SEND, fd, 0, os.O_CLOEXEC if cloexec else 0)
+        try:
+            fcntl.ioctl(listener, _ADD_FD, self._addition)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.EINPROGRESS, errno.ESRCH):
                 raise
 
     def answer(self, listener: int) -> None:

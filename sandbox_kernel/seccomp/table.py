@@ -68,6 +68,7 @@ REFUSED: Mapping[str, str] = {
     "files past their path": "open_by_handle_at name_to_handle_at fanotify_init fanotify_mark",
     "identity": "setuid setgid setreuid setregid setresuid setresgid setgroups setfsuid setfsgid capset",
     "this wall itself": "seccomp landlock_create_ruleset landlock_add_rule landlock_restrict_self",
+    # (For the first, whoever listens may give a file that a limit counts: see `session.memory_files`.)
     "memory that no limit counts, programs without a file": "memfd_create memfd_secret execveat",
     "System V and POSIX message IPC, shared by all processes of the machine outside an IPC namespace": """
         shmget shmat shmctl shmdt semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_open

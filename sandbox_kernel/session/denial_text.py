@@ -38,7 +38,8 @@ _WORDS: dict[str, tuple[str, str]] = {
     "identity": ("A change of user, group or capabilities is refused in the sandbox", _NO_POLICY),
     "kernel interfaces": ("Kernel interfaces of system software are refused in the sandbox", _NO_POLICY),
     "memory files": ("Files that exist only in memory, which no limit counts, are refused in the sandbox",
-                     "tempfile and multiprocessing.shared_memory work"),
+                     "tempfile and multiprocessing.shared_memory work, and memfd_create at the level full when it "
+                     "asks for nothing but MFD_CLOEXEC"),
     "the machine": ("Control of the machine itself is refused in the sandbox", _NO_POLICY),
 }  # fmt: skip
 

@@ -1,14 +1,17 @@
 """The front's answers to refused system calls, and the count of them.
 
 A thread of its own answers: the callers wait for it, and the event loop may be busy. It reads the call's number and at
-most two of its arguments, never anything that they point to.
+most two of its arguments, never anything that they point to. One call it grants, where there is a place for what it
+makes: memfd_create, see `memory_files`.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -18,6 +21,7 @@ import msgspec
 from .. import linux
 from ..seccomp import notify, program
 from ..seccomp.table import TOLD
+from .memory_files import MemoryFiles
 
 KINDS = {name: kind for kind, names in TOLD.items() for name in names.split()}
 NETWORK_RULE, LEVEL_RULE = "network.mode", "isolation.level"
@@ -26,6 +30,7 @@ _ROWS = 64  # of the count; what is new beyond them is counted without its detai
 # A caller in a loop is made to wait when it has used these up. The first is the store, the second what is added.
 _BURST, _PER_SECOND = 20_000, 10_000
 _STEP = 200  # calls between two looks at the clock
+_GRANT_STEPS = 4  # what granting a call counts: it costs so much more
 
 _WORD = 0xFFFFFFFF
 _SPACES = {
@@ -37,8 +42,9 @@ _FLAGS = sum(_SPACES.values())
 # What of the first two arguments is looked at, by call.
 _LOOK = {
     "socket": (_WORD, 0), "socketpair": (_WORD, 0xF), "unshare": (_FLAGS, 0), "clone": (_FLAGS, 0),
-    "setns": (0, _FLAGS),
+    "setns": (0, _FLAGS), "memfd_create": (0, _WORD ^ os.MFD_CLOEXEC),
 }  # fmt: skip
+_MEMORY = {"MFD_ALLOW_SEALING": 2, "MFD_HUGETLB": 4, "MFD_NOEXEC_SEAL": 8, "MFD_EXEC": 16}
 _FAMILIES = {int(value): name for name, value in vars(socket).items() if name.startswith("AF_")}
 _TYPES = {int(value): name for name, value in vars(socket).items() if name.startswith("SOCK_")}
 
@@ -73,6 +79,7 @@ class Denials:
         self._lock = threading.Lock()
         self._counts: dict[_Row, int] = {}
         self._listeners: dict[int, set[int]] = {}  # descriptor -> workers, 0: all
+        self._memory: dict[int, MemoryFiles] = {}  # by listener
         self._retired: list[int] = []
         self._names: dict[int, str] = {}
         self._look: dict[int, tuple[int, int]] = {}
@@ -80,12 +87,13 @@ class Denials:
         self._closed = False
         self._tokens, self._since, self._steps = float(_BURST), time.monotonic(), 0
 
-    def attach(self, fd: int, worker: int = 0) -> None:
+    def attach(self, fd: int, worker: int = 0, memory: int = -1) -> None:
         """Take a listener (and its descriptor) into service.
 
         Args:
             fd: from `launch.Listeners`.
             worker: for `detach`; 0 for a listener that serves all workers.
+            memory: folder in which files that live only in memory can be made, -1: none. It stays the caller's.
 
         When it cannot be served it is closed, so that calls under it fail instead of waiting for ever.
         """
@@ -98,6 +106,8 @@ class Denials:
                     self._start()
                 self._poll.register(fd, select.EPOLLIN)
                 self._listeners[fd] = {worker}
+                if memory >= 0 and (files := MemoryFiles.of(memory)) is not None:
+                    self._memory[fd] = files
             except (OSError, RuntimeError):  # no descriptor or no thread is to be had
                 os.close(fd)
 
@@ -147,6 +157,8 @@ class Denials:
                     rule = NETWORK_RULE
                 elif call == "socketpair":
                     detail += " " + _TYPES.get(second, f"type {second}")
+            elif call == "memfd_create":
+                detail = " ".join(name for name, bit in _MEMORY.items() if second & bit)
             elif call in _LOOK:
                 detail = " ".join(name for name, bit in _SPACES.items() if (first | second) & bit)
         return Denial(call, detail, count, KINDS.get(call, "kernel interfaces"), rule)
@@ -155,6 +167,7 @@ class Denials:
 
     def _start(self) -> None:
         self._names = program.told_numbers()
+        self._memory_call = next((number for number, name in self._names.items() if name == "memfd_create"), -1)
         self._look = {number: _LOOK.get(name, (0, 0)) for number, name in self._names.items()}
         self._responder = notify.Responder()
         self._poll = select.epoll()
@@ -164,6 +177,7 @@ class Denials:
         self._thread.start()
 
     def _serve(self) -> None:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # see `Responder.give`; other threads get them
         try:
             while not self._closed:
                 for fd, events in self._poll.poll():
@@ -187,19 +201,52 @@ class Denials:
             call = self._responder.receive(fd)
             if call is not None:
                 ident, number, first, second = call
-                one, two = self._look.get(number, (0, 0))
-                row = (number, first & one, second & two)
-                with self._lock:  # before the answer: then the cell cannot end before it is counted
-                    counts = self._counts
-                    if row not in counts and len(counts) >= _ROWS:
-                        row = (number, -1, -1)
-                    counts[row] = counts.get(row, 0) + 1
-                self._responder.refuse(fd, ident)
-                self._steps += 1
+                if number == self._memory_call and self._grant(fd, ident, second):
+                    self._steps += _GRANT_STEPS
+                else:
+                    self._refuse(fd, ident, number, first, second)
+                    self._steps += 1
                 if self._steps >= _STEP:
                     self._pace()
         except OSError:
             return False
+        return True
+
+    def _refuse(self, fd: int, ident: int, number: int, first: int, second: int) -> None:
+        one, two = self._look.get(number, (0, 0))
+        row = (number, first & one, second & two)
+        with self._lock:  # before the answer: then the cell cannot end before it is counted
+            counts = self._counts
+            if row not in counts and len(counts) >= _ROWS:
+                row = (number, -1, -1)
+            counts[row] = counts.get(row, 0) + 1
+        self._responder.refuse(fd, ident)
+
+    def _grant(self, fd: int, ident: int, flags: int) -> bool:
+        """Answer memfd_create; False: it is to be refused.
+
+        Seals, huge pages and programs are for the kernel's own files alone. (It knows 32 bits of the flags.) To be
+        given something the caller must run for a moment: cells that leave it no time delay further answers to
+        themselves, and nobody else's.
+        """
+        files = self._memory.get(fd)
+        if files is None or flags & _WORD not in (0, os.MFD_CLOEXEC):
+            return False
+        try:
+            file = files.open()
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.ENOMEM):
+                return False
+            self._responder.refuse(fd, ident, error.errno)
+            return True
+        try:
+            self._responder.give(fd, ident, file, cloexec=flags & _WORD != 0)
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                return False
+            self._responder.refuse(fd, ident, error.errno)
+        finally:
+            os.close(file)
         return True
 
     def _pace(self) -> None:
@@ -218,6 +265,8 @@ class Denials:
         with self._lock:
             retired, self._retired = self._retired, []
             for fd in retired:
+                if (files := self._memory.pop(fd, None)) is not None:
+                    files.close()
                 if self._listeners.pop(fd, None) is not None:
                     with contextlib.suppress(OSError):
                         self._poll.unregister(fd)

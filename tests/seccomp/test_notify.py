@@ -249,7 +249,7 @@ CALLS = {
     "socket.socketpair(type=socket.SOCK_DGRAM)":
         ["socketpair", "AF_UNIX SOCK_DGRAM", 1, "network", "isolation.level"],
     "os.setuid(12345)": ["setuid", "", 1, "identity", "isolation.level"],
-    "os.memfd_create('x')": ["memfd_create", "", 1, "memory files", "isolation.level"],
+    "os.memfd_create('x', 2)": ["memfd_create", "MFD_ALLOW_SEALING", 1, "memory files", "isolation.level"],
     "os.chroot('/')": ["chroot", "", 1, "mounts", "isolation.level"],
     "socket.sethostname('x')": ["sethostname", "", 1, "the machine", "isolation.level"],
 }  # fmt: skip
@@ -348,8 +348,8 @@ def test_every_further_worker_is_heard_and_no_descriptor_stays(uid: int, level: 
         front.start()
         for number in range(1, 6):
             front.worker(number)
-            assert front.ask("os.memfd_create('x')", number) == "EPERM"
-            assert [d[:3] for d in front("denials")] == [["memfd_create", "", 1]]
+            assert front.ask("os.memfd_create('x', 2)", number) == "EPERM"
+            assert [d[:3] for d in front("denials")] == [["memfd_create", "MFD_ALLOW_SEALING", 1]]
             assert front("kill", number)[0]["event"] == "exit"
             if number == 1:
                 opened = front("descriptors")
@@ -362,7 +362,7 @@ def test_when_nobody_listens_calls_fail_and_the_rest_works(level: str) -> None:
     with _front(os.geteuid(), level, denials=True) as front:
         front.start()
         front.worker()
-        assert front.ask("os.memfd_create('x')") == "EPERM"
+        assert front.ask("os.memfd_create('x', 2)") == "EPERM"
         front("deaf")
         assert front.ask("os.memfd_create('x')") == "ENOSYS"
         assert front.ask("socket.socket(socket.AF_INET)") == "ENOSYS"
