@@ -60,7 +60,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             private memory of one process (RLIMIT_DATA), beyond which allocations raise MemoryError.
         processes: processes and threads of the whole sandbox.
         open_files: descriptors of one process (RLIMIT_NOFILE).
-        file_size: largest file that can be written (RLIMIT_FSIZE).
+        file_size: largest file that can be written (RLIMIT_FSIZE); never larger than `disk` allows.
         tmp: size of the private ``/tmp``.
         shm: size of the private ``/dev/shm``.
         home: size of the private home folder.

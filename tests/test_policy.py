@@ -572,7 +572,8 @@ def test_preset_through_a_kernel(start: Start, name: str) -> None:  # noqa: F811
     policy = Policy.load(name)
     found = json.loads(kernel.good(LOOK).stdout)
     descriptors = min(limits.open_files, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-    assert found["limits"] == [limits.memory * 7 // 8, limits.processes, descriptors, limits.file_size]
+    largest = min(limits.file_size, limits.disk or limits.file_size)
+    assert found["limits"] == [limits.memory * 7 // 8, limits.processes, descriptors, largest]
     assert found["sizes"] == [limits.tmp, limits.shm, limits.home]
     assert found["wrote"] is (policy.files.workspace != "read-only")
     assert found["threads"] == policy.environment.set.get("OMP_NUM_THREADS", "")

@@ -85,10 +85,11 @@ def _enter_namespaces(
     limits.apply(plan.rlimits)
     limits.apply_processes(plan.processes, private=True)
     step("parent")
-    # The front adopts this process when the builder ends; a death signal set before would be the builder's.
+    # The front adopts this process when the builder ends; a death signal set before would be the builder's, so that it
+    # would end with it. However long that takes on a busy machine: the launcher has a time limit for it all.
     poll = select.poll()
     poll.register(builder, select.POLLIN)
-    poll.poll(2000)
+    poll.poll()
     os.close(builder)
     return built
 

@@ -252,7 +252,7 @@ def _assemble(
         files=tuple(etc_files(who.uid, who.gid, inner_home)) if namespaces else (),
         protected=tuple(sorted(protected)), hidden=tuple(sorted(hide - veiled)), veiled=tuple(sorted(veiled)),
         grants=tuple(dict.fromkeys(grants)),
-        scratch=scratch, environment=environment, rlimits=limits.planned(policy.limits),
+        scratch=scratch, environment=environment, rlimits=limits.planned(policy.limits, [t.size for t in private]),
         processes=policy.limits.processes, landlock_abi=abi,
         bpf=_compiled(level, abi) if "seccomp" in layers else b"", notes=tuple(notes),
     )  # fmt: skip

@@ -92,7 +92,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
         protected: paths inside the workspace that are read-only.
         mirror: the private folder in which the notebook's files appear as links; "" where there is none.
         process_memory: bytes that one process may hold, 0 where that is not known.
-        open_files, file_size, processes: limits of the policy; 0 as above.
+        open_files, file_size, processes: limits that follow from the policy; 0 as above.
     """
 
     level: str
@@ -181,7 +181,7 @@ def limit_hint(ename: str, evalue: str, facts: PlanFacts) -> str | None:
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.EMFILE}]") and facts.open_files:
         return f"One process may have {facts.open_files:,} files open: limits.open_files in the policy."
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.EFBIG}]") and facts.file_size:
-        return f"A file may have {size_text(facts.file_size)}: limits.file_size in the policy."
+        return f"A file may have {size_text(facts.file_size)}: limits.file_size and limits.disk in the policy."
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.ENOSPC}]") and facts.level == "full":
         return ("The private folders of the sandbox have fixed sizes: limits.tmp, limits.shm, limits.home, limits.disk "
                 "in the policy.")  # fmt: skip

@@ -3,6 +3,9 @@
 The notebook's folder, and below level full the scratch folder, are folders of an ordinary file system. How much
 space is gone tells also of what other programs wrote; which files changed tells also of what was in them before. The
 smaller of the two is close to the truth, and the files are only looked at when space is really going.
+
+A file that was removed takes space as long as a process has it open. Which processes have, only a front that runs as
+root may see: a worker's descriptors are closed to other users, its own included.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ import contextlib
 import errno
 import itertools
 import os
+import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 _WORTH_COUNTING = 8 * 1024**2
 _ENTRIES = 5_000
+_DESCRIPTORS = 20_000
 # What a file, folder or link counts at least: the entries of a file system can be used up as well as its bytes.
 _ENTRY_BYTES = 1024
 
@@ -23,15 +28,16 @@ _ENTRY_BYTES = 1024
 class DiskUse:
     """Bytes that the cells of a session added, deletions taken off.
 
-    What a cell keeps in a file that it has already deleted is not seen.
-
     Args:
         folders: that the cells may write to.
+        processes: the ids of the sandbox's processes.
     """
 
-    def __init__(self, folders: Sequence[str]) -> None:
+    def __init__(self, folders: Sequence[str], processes: Callable[[], Collection[int]] = lambda: ()) -> None:
         self._folders = [os.path.realpath(folder) for folder in folders if folder and os.path.isdir(folder)]
+        self._processes = processes
         self._before = self._cells = 0
+        self._held = 0  # of `_before`: in files that were removed and were open at the end of the last cell
         self._free: int | None = None
         self._since = 0.0
         self._looked: tuple[int, int] = (0, 0)
@@ -42,12 +48,16 @@ class DiskUse:
         self._cells += 1
         if self._cells > 1:  # of a session and of its branches, at the same time
             return
+        if self._held and 0 <= (held := self._held_bytes()) < self._held:
+            # What had them open has ended since, with the worker say: nobody has seen the space come back.
+            self._before, self._held = self._before - self._held + held, held
         self._free, self._since, self._looked = self._free_bytes(), time.time(), (0, 0)
         self._start_walk()
 
     def _start_walk(self) -> None:
         self._walk: Iterator[int] | None = None
         self._whole = self._part = 0
+        self._found_held = False
 
     def end(self) -> None:
         """The cell has ended."""
@@ -55,6 +65,8 @@ class DiskUse:
         if self._cells:
             return
         self._before, self._free = self.used(), None
+        if self._held or self._found_held:
+            self._held = max(0, min(self._before, self._held_bytes()))
         self._start_walk()
 
     def used(self, interest: int = 0) -> int:
@@ -114,14 +126,53 @@ class DiskUse:
                         with contextlib.suppress(OSError):
                             if entry.is_dir(follow_symlinks=False):
                                 todo.append(os.path.join(path, entry.name))
-                            found = entry.stat(follow_symlinks=False)
-                            # (The clock that files are stamped with may be some milliseconds behind.)
-                            if found.st_ctime >= self._since - 0.05:
-                                size = max(found.st_blocks * 512, _ENTRY_BYTES)
+                            size = self._size(entry.stat(follow_symlinks=False))
                         yield size
             finally:
                 os.close(folder)
+        for found in self._removed():
+            size = 0 if found is None else self._size(found)
+            self._found_held = self._found_held or size > 0
+            yield size
         yield -1
+
+    def _size(self, found: os.stat_result) -> int:
+        """What an entry counts: nothing if it is as it was when the cell began."""
+        # (The clock that files are stamped with may be some milliseconds behind.)
+        return max(found.st_blocks * 512, _ENTRY_BYTES) if found.st_ctime >= self._since - 0.05 else 0
+
+    def _held_bytes(self) -> int:
+        """In files that were removed and are still open; -1 when there are too many descriptors to say."""
+        total = 0
+        for count, found in enumerate(self._removed()):
+            if count > _DESCRIPTORS:
+                return -1
+            total += 0 if found is None else found.st_blocks * 512
+        return total
+
+    def _removed(self) -> Iterator[os.stat_result | None]:
+        """Files without a name that a process has open, each once; None for each other descriptor."""
+        places = set()
+        for folder in self._folders:
+            with contextlib.suppress(OSError):
+                places.add(os.stat(folder).st_dev)
+        seen = set()
+        for pid in self._processes():
+            try:
+                names = os.listdir(f"/proc/{pid}/fd")
+            except OSError:  # it has ended, or may not be looked at
+                continue
+            for name in names:
+                file = None
+                with contextlib.suppress(OSError):
+                    path = f"/proc/{pid}/fd/{name}"
+                    # (The link first: stat could wait for a server that does not answer.)
+                    if os.readlink(path).endswith(" (deleted)"):
+                        found = os.stat(path)
+                        if found.st_nlink == 0 and stat.S_ISREG(found.st_mode) and found.st_dev in places:
+                            file = None if (found.st_dev, found.st_ino) in seen else found
+                            seen.add((found.st_dev, found.st_ino))
+                yield file
 
     def _open(self, path: str) -> int:
         """A folder that was seen before. Cells may have put a link in its place, or in that of one above it.

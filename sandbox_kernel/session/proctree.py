@@ -133,6 +133,10 @@ class ProcessTree:
             for pid, (_, before, more) in copies.items():
                 self._copies[pid] = heir, born, first_more + more + before.copied_since(first)
 
+    def pids(self) -> list[int]:
+        """The process ids that the last look saw."""
+        return list(self._members)
+
     def below(self, pid: int) -> Share:
         """What a worker and all that it started use, as the last look saw it; without daemons."""
         return self._share(lambda one, process: process.session == pid or self._is_below(one, (pid,)))

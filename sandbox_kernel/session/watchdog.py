@@ -115,7 +115,7 @@ class Watchdog:
         """
         self._loop = loop
         self._tree = ProcessTree(zygote)
-        self._disk = DiskUse(folders)
+        self._disk = DiskUse(folders, self._tree.pids)
         self._unbounded_forks = uid == 0
         self._folders = list(memory_folders) if memory_folders is not None else _open_folders(zygote)
         self._arm(IDLE_S)

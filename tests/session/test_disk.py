@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -135,3 +137,64 @@ def test_used_up_entries_count_as_used_up_space(tmp_path: Path, monkeypatch: pyt
     use.begin()
     state["f_ffree"] -= 20_000
     assert use.used(interest=10**9) == 20_000 * 1024
+
+
+class Holder:
+    """A process that has a file open which has no name any more."""
+
+    def __init__(self, file: Path) -> None:
+        with file.open("ab") as opened:
+            self.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, stdout=opened)
+        file.unlink()
+
+    def end(self) -> None:
+        self.process.communicate()
+
+
+@pytest.fixture
+def held(use: DiskUse, tmp_path: Path) -> Iterator[Holder]:
+    if not os.access("/proc/1/fd", os.R_OK):
+        pytest.skip("other processes' descriptors are only shown to root")
+    use.begin()
+    write(tmp_path / "big", 50 * MIB)
+    holder = Holder(tmp_path / "big")
+    use._processes = lambda: [holder.process.pid]
+    yield holder
+    holder.end()
+
+
+def test_a_removed_file_counts_while_it_is_open(use: DiskUse, held: Holder) -> None:
+    free: dict[str, int] = use.free  # type: ignore[attr-defined]
+    free["free"] -= 50 * MIB
+    assert 50 * MIB <= use.used() < 51 * MIB
+    free["free"] -= 10 * MIB  # of other programs
+    assert use.used() < 51 * MIB
+    use.end()
+    use.begin()
+    assert 50 * MIB <= use.used() < 51 * MIB, "it is still there"
+    use.end()
+    held.end()  # between two cells, as when the worker is replaced
+    use.begin()
+    assert use.used() < MIB
+
+
+def test_a_file_that_has_another_name_counts_once(use: DiskUse, tmp_path: Path, held: Holder) -> None:
+    free: dict[str, int] = use.free  # type: ignore[attr-defined]
+    write(tmp_path / "a", 20 * MIB)
+    os.link(tmp_path / "a", tmp_path / "b")
+    with (tmp_path / "a").open("rb"):
+        (tmp_path / "a").unlink()
+        use._processes = lambda: [os.getpid(), held.process.pid, held.process.pid]
+        free["free"] -= 70 * MIB
+        assert 70 * MIB <= use.used() < 71 * MIB
+
+
+def test_too_many_descriptors_give_nothing_back(
+    use: DiskUse, held: Holder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free: dict[str, int] = use.free  # type: ignore[attr-defined]
+    free["free"] -= 50 * MIB
+    use.end()
+    monkeypatch.setattr(disk, "_DESCRIPTORS", 0)
+    use.begin()
+    assert 50 * MIB <= use.used() < 51 * MIB

@@ -81,6 +81,46 @@ while True:
     breach(kernel, code, "TimeLimit", "limits.cell_cpu = 1.5 s", "kept")
 
 
+@pytest.fixture(params=LEVELS)
+def narrow(start_shared: Start, request: pytest.FixtureRequest) -> Running:
+    # (Private folders that are smaller, as with the presets: else they say how large a file may be.)
+    return start_shared(request.param, policy=POLICY + 'disk = "32MiB"\ntmp = "32MiB"\nshm = "32MiB"\nhome = "32MiB"\n')
+
+
+def test_one_file_is_never_larger_than_the_disk_s_limit(narrow: Running) -> None:
+    code = "import os\nwith open('one', 'wb') as file: {}"
+    outcome = narrow.run(code.format("file.truncate(2 << 30)"))
+    assert outcome.reply["ename"] == "OSError" and "[Errno 27]" in outcome.reply["evalue"], outcome.reply
+    assert "A file may have 32 MiB: limits.file_size and limits.disk" in outcome.stderr
+    outcome = narrow.run(code.format("os.posix_fallocate(file.fileno(), 0, 2 << 30)"))
+    # (Where a file system cannot reserve, the C library writes to each block: then the look may come first.)
+    assert outcome.reply["ename"] in ("OSError", "DiskLimit"), outcome.reply
+    assert (narrow.folder / "one").stat().st_size <= 32 << 20
+    narrow.good("import os\nos.remove('one')")
+
+
+HELD = """
+import time
+held = []
+while True:
+    held.append(open('gone', 'wb'))
+    os.remove('gone')
+    held[-1].write(bytes(1 << 20))
+    held[-1].flush()
+    time.sleep(0.005)
+"""
+
+
+def test_files_that_were_removed_and_are_open_count(narrow: Running) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("other processes' descriptors are only shown to root")
+    narrow.good("import os")
+    outcome = narrow.run(HELD, timeout=50)
+    assert outcome.reply["ename"] == "DiskLimit" and "limits.disk = 32 MiB" in outcome.reply["evalue"], outcome.reply
+    narrow.run("held.clear()")  # (where the worker lives on)
+    assert narrow.good("print(6 * 7)").stdout == "42\n"
+
+
 SHARED = "import mmap\nm = mmap.mmap(-1, 900 << 20)\nb = b'x' * (1 << 20)\nwhile True: m.write(b)"
 CHILDREN = """
 import os, time

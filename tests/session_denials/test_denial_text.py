@@ -26,7 +26,7 @@ NET, LEVEL = "network.mode", "isolation.level"
         ("RuntimeError", "can't start new thread", "may have 256 processes and threads: limits.processes"),
         ("BlockingIOError", "[Errno 11] Resource temporarily unavailable", "limits.processes"),
         ("OSError", "[Errno 24] Too many open files: 'x'", "One process may have 1,024 files open: limits.open_files"),
-        ("OSError", "[Errno 27] File too large", "A file may have 1 GiB: limits.file_size"),
+        ("OSError", "[Errno 27] File too large", "A file may have 1 GiB: limits.file_size and limits.disk"),
         ("OSError", "[Errno 28] No space left on device", "limits.home, limits.disk in the policy."),
     ],
 )
