@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +36,33 @@ from .values import variable
 
 _MOVING_S = 30.0  # at least, for a value on its way in or out beside a cell
 Callback = Callable[[Any], Awaitable[None] | None]
+
+
+class _Turn(AbstractAsyncContextManager[Session]):
+    """The session, for the only request at a time. A class, as a generator takes longer than a small value may."""
+
+    def __init__(self, box: AsyncSandbox) -> None:
+        self._box = box
+
+    async def __aenter__(self) -> Session:
+        box = self._box
+        if in_tool.get() is box:
+            raise RuntimeError("a function of the host cannot use the sandbox whose cell waits for it")
+        session = await box._started()
+        await box._lock.acquire()
+        try:
+            if box._closed:
+                raise RuntimeError("this sandbox is closed")
+            await box._install(session)
+        except BaseException:
+            box._lock.release()
+            raise
+        return session
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._box._lock.release()
 
 
 class AsyncSandbox(Cells, Branches):
@@ -200,7 +226,8 @@ class AsyncSandbox(Cells, Branches):
             self._session.interrupt()
 
     async def _started(self) -> Session:
-        await self.start()
+        if self._closed or self._starting is None or not self._starting.done() or self._session is None:
+            await self.start()
         assert self._session is not None  # noqa: S101
         return self._session
 
@@ -310,21 +337,12 @@ class AsyncSandbox(Cells, Branches):
                     execution.dropped.setdefault(name, "the process that held it is gone")
             return execution
 
-    @asynccontextmanager
-    async def _turn(self) -> AsyncIterator[Session]:
-        if in_tool.get() is self:
-            raise RuntimeError("a function of the host cannot use the sandbox whose cell waits for it")
-        session = await self._started()
-        async with self._lock:
-            if self._closed:
-                raise RuntimeError("this sandbox is closed")
-            await self._install(session)
-            yield session
+    def _turn(self) -> AbstractAsyncContextManager[Session]:
+        return _Turn(self)
 
     async def _ask(
         self, op: str, fields: Mapping[str, Any], timeout: float | None, value: Outgoing | None = None
     ) -> dict[str, Any]:
-        # A caller that is cancelled leaves no cell behind: it is interrupted, then ended.
         assert self._session is not None  # noqa: S101
         session = self._session
         seconds = self._timeout if timeout is None else timeout
@@ -334,19 +352,20 @@ class AsyncSandbox(Cells, Branches):
         header = {"msg_id": name, "msg_type": f"{op}_request", "session": "api", "username": "api", "version": "5.4"}
         value = value or Outgoing()
         fields = {"header": header, "metadata": {}, **fields}
-        request = asyncio.ensure_future(
-            session.request(op, name, fields, value.buffers, fds=value.fds, time_s=seconds or 0.0)
-        )
-        request.add_done_callback(lambda _: value.close())
         try:
-            return await asyncio.shield(request)
-        except asyncio.CancelledError:
-            session.interrupt()
-            await asyncio.wait([request], timeout=self.resolved.policy.limits.interrupt_grace)
-            if not request.done():
-                session.supervisor.kill(WorkerLost("the call that ran the cell was cancelled"))
-                await asyncio.wait([request])
-            with contextlib.suppress(SandboxError, asyncio.CancelledError):
-                request.result()
-            raise
+            return await session.request(
+                op, name, fields, value.buffers, fds=value.fds, time_s=seconds or 0.0, on_cancel=self._give_up
+            )
+        finally:
+            value.close()
 
+    def _give_up(self, answer: asyncio.Future[Any]) -> None:
+        """A caller that is cancelled leaves no cell behind: it is interrupted, then ended."""
+        session = self._session
+        if session is None:
+            return
+        session.interrupt()
+        cause = WorkerLost("the call that ran the cell was cancelled")
+        grace_s = self.resolved.policy.limits.interrupt_grace
+        timer = asyncio.get_running_loop().call_later(grace_s, session.supervisor.kill, cause)
+        answer.add_done_callback(lambda _: timer.cancel())

@@ -17,6 +17,7 @@ from ..arguments import check_arguments
 from .asked import PolicyLike
 from .core import AsyncSandbox
 from .execution import Execution, Result
+from .handover import hand_over
 from .tools import Modules
 from .values import pack, variable
 
@@ -107,7 +108,7 @@ class Sandbox:
         if self._ended:
             work.close()
             raise RuntimeError("this sandbox is closed")
-        return asyncio.run_coroutine_threadsafe(work, self._loop)
+        return hand_over(work, self._loop)
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._result(self._begin(work))

@@ -23,6 +23,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -100,6 +101,11 @@ SURROGATES = "sandbox-kernel-json"
 codecs.register_error(SURROGATES, _escape_surrogates)
 
 
+@lru_cache(maxsize=8)
+def _encoder(default: Callable[[Any], Any] | None) -> json.JSONEncoder:
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default)
+
+
 def dumps(obj: Any, default: Callable[[Any], Any] | None = None) -> bytes:
     """JSON as strict UTF-8: no NaN, no infinities, no lone surrogates.
 
@@ -107,8 +113,7 @@ def dumps(obj: Any, default: Callable[[Any], Any] | None = None) -> bytes:
         ValueError: NaN or infinity, or a cycle.
         TypeError: a value that JSON has no word for and that `default` does not translate.
     """
-    text = json.dumps(obj, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=default)
-    return text.encode("utf-8", SURROGATES)
+    return _encoder(default).encode(obj).encode("utf-8", SURROGATES)
 
 
 # A string ends at its closing quote or, in text that is no JSON, at the end: without the `?` an unclosed
@@ -201,14 +206,16 @@ def split(text: bytes, buffers: Sequence[Bytes] = ()) -> Iterator[bytes]:
     """Cuts a frame into packets, without checking any bound."""
     if not buffers and len(text) <= _PAYLOAD_BYTES - _HEAD.size:
         return iter((packet_of(text),))
-    return _split([memoryview(text), *map(flat, buffers)])
-
-
-def _split(parts: list[memoryview]) -> Iterator[bytes]:
+    parts = [memoryview(text), *map(flat, buffers)]
     sizes = [len(part) for part in parts]
     head = _HEAD.pack(sizes[0], len(sizes) - 1) + struct.pack(f"!{len(sizes) - 1}I", *sizes[1:])
-    parts.insert(0, memoryview(head))
     left = len(head) + sum(sizes)
+    if left <= _PAYLOAD_BYTES:
+        return iter((b"".join((_FLAGS[FIRST | LAST], head, *parts)),))
+    return _split([memoryview(head), *parts], left)
+
+
+def _split(parts: list[memoryview], left: int) -> Iterator[bytes]:
     flags = FIRST
     pending: list[memoryview] = []
     room = _PAYLOAD_BYTES

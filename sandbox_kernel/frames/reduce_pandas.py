@@ -18,6 +18,7 @@ from .reduce_numpy import object_column, reduce_array, reduce_objects
 _SAMPLE = 512
 _REPEATED_BYTES = 40  # a text, on average
 _SMALL_FRAME = 10_000  # values; a needless copy of them takes less time than to ask all columns for their types
+_TINY_FRAME = 1024  # values; its columns are few enough to be asked all at once
 _ADVICE = "Convert it with x.astype(object), or leave it out."
 
 
@@ -216,7 +217,9 @@ _INDEXES = frozenset(
 
 def _frame(sender: Sender, frame: pd.DataFrame, depth: int) -> Call:
     data: Call | tuple[Call, ...] | None = None
-    if frame.shape[1]:
+    if 0 < frame.size <= _TINY_FRAME:
+        data = _tiny_block(sender, frame, depth + 1)
+    elif frame.shape[1]:
         # Two columns are asked for first: each costs ten microseconds.
         data = _block(sender, frame, frame.iloc[:, 0], frame.iloc[:, -1], depth + 1)
     if data is None:
@@ -246,6 +249,18 @@ def _block(sender: Sender, frame: pd.DataFrame, first: pd.Series, last: pd.Serie
         if any(kind != dtype for kind in frame.dtypes):
             return None
     return reduce_array(sender, frame.to_numpy(), depth)
+
+
+def _tiny_block(sender: Sender, frame: pd.DataFrame, depth: int) -> Call | None:
+    """The same for a few values, in half the time."""
+    dtype, *others = set(frame.dtypes.tolist())
+    if others or not isinstance(dtype, np.dtype) or not COLUMN_DTYPE.fullmatch(dtype.str):
+        return None
+    values = frame.to_numpy()
+    # What is asked for twice and belongs to the same owner is a view of one array; a copy would have an owner each.
+    if values.base is None or values.base is not frame.to_numpy().base:
+        return None
+    return reduce_array(sender, values, depth)
 
 
 def _series(sender: Sender, series: pd.Series, depth: int) -> Call:

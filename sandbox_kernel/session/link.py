@@ -71,6 +71,7 @@ class WorkerLink:
         self._assembler = Assembler(FROM_WORKER)
         self._outgoing: deque[tuple[bytes, Sequence[int]]] = deque()
         self._owned: set[int] = set()
+        self._waiting = False  # for room to send
         self._pipes: dict[int, tuple[str, codecs.IncrementalDecoder]] = {}
         self._far_pipes: list[int] = []
         for name in ("stdout", "stderr"):
@@ -141,6 +142,7 @@ class WorkerLink:
                     self._channel.send(packet, flags)
             except BlockingIOError:
                 self._loop.add_writer(self._channel.fileno(), self._flush)
+                self._waiting = True
                 return
             except OSError:
                 self._outgoing.clear()  # the worker is gone; its death is noticed on the reading side
@@ -148,7 +150,9 @@ class WorkerLink:
                 break
             self._outgoing.popleft()
             self._disown(fds)
-        self._loop.remove_writer(self._channel.fileno())
+        if self._waiting:
+            self._waiting = False
+            self._loop.remove_writer(self._channel.fileno())
 
     def _disown(self, fds: Sequence[int]) -> None:
         for fd in self._owned.intersection(fds):

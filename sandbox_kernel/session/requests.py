@@ -15,6 +15,24 @@ _REMEMBERED = 1000
 _REPEATS = 10  # of one reply: what an exception in the worker, between sending and noting it, may cause
 
 
+class Answer(asyncio.Future[dict[str, Any]]):
+    """What a request waits for, where a cancelled caller must not leave its code running.
+
+    To cancel it does not end it: `on_cancel` is called, once, and whoever waits is cancelled when the answer has come.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, on_cancel: Callable[[asyncio.Future[Any]], None]) -> None:
+        super().__init__(loop=loop)
+        self._on_cancel: Callable[[asyncio.Future[Any]], None] | None = on_cancel
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Ask its code to end; never true."""
+        on_cancel, self._on_cancel = self._on_cancel, None
+        if on_cancel is not None and not self.done():
+            on_cancel(self)
+        return False
+
+
 class Pending:
     """A request that the worker has and has not answered."""
 
@@ -34,10 +52,15 @@ class Requests:
         self._finished: OrderedDict[str, int] = OrderedDict()
 
     def open(
-        self, loop: asyncio.AbstractEventLoop, request_id: str, op: str, shell: str = ""
-    ) -> asyncio.Future[dict[str, Any]]:
-        """A request is about to be sent; what will have its reply's content."""
-        future: asyncio.Future[dict[str, Any]] = loop.create_future()
+        self, loop: asyncio.AbstractEventLoop, request_id: str, op: str, shell: str = "",
+        on_cancel: Callable[[asyncio.Future[Any]], None] | None = None,
+    ) -> asyncio.Future[dict[str, Any]]:  # fmt: skip
+        """A request is about to be sent; what will have its reply's content.
+
+        Args:
+            on_cancel: see `Answer`; None: whoever waits just waits no longer.
+        """
+        future = loop.create_future() if on_cancel is None else Answer(loop, on_cancel)
         self.pending[request_id] = Pending(op, future, shell)
         return future
 

@@ -142,6 +142,7 @@ class Session:
     async def request(
         self, op: str, request_id: str, fields: Mapping[str, Any], buffers: Sequence[bytes | memoryview] = (), *,
         fds: Sequence[int] = (), time_s: float = 0.0, shell: str = "",
+        on_cancel: Callable[[asyncio.Future[Any]], None] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
         """Send one request and wait for its reply.
 
@@ -149,6 +150,8 @@ class Session:
             fds: descriptors that go with it; the caller closes them afterwards.
             time_s: what it may take, besides the limit of the policy; 0: no further limit.
             shell: one of the subshells; "" for the main shell.
+            on_cancel: called when the caller is cancelled while the worker has the request; the call ends when that has
+                answered. None: it ends at once, and the request goes on.
 
         Returns:
             the reply's content with known fields only (see `schema.check_reply`).
@@ -173,7 +176,7 @@ class Session:
         try:
             worker = await self.supervisor.get_worker(stoppable=main)
             self._introduce(worker)
-            replied = self.requests.open(self._loop, request_id, op, shell)
+            replied = self.requests.open(self._loop, request_id, op, shell, on_cancel)
             if op == "execute" and main:
                 self.supervisor.counting = bool(fields.get("content", {}).get("store_history", True))
                 self._tell_loss(request_id, fields)

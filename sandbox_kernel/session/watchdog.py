@@ -188,7 +188,7 @@ class Watchdog:
             # A session that is over its limit may still run cells that write nothing, to make room.
             self._written_before = self._disk.used()
             self._disk.begin()
-        self._arm(CELL_S)
+        self._arm(CELL_S, at_latest=True)
 
     def cell_ended(self, cell: str = "") -> None:
         """The cell replied or was lost."""
@@ -197,7 +197,7 @@ class Watchdog:
         if self._tree is not None:
             if disk_limit(self._limits):
                 self._disk.end()
-            self._arm(IDLE_S)
+            self._arm(IDLE_S, at_latest=True)
         self._cpu_used, self._judged_at, self._cleared = 0.0, time.perf_counter(), False
 
     @property
@@ -225,8 +225,11 @@ class Watchdog:
 
     # ------------------------------------------------------------ looking
 
-    def _arm(self, delay_s: float) -> None:
+    def _arm(self, delay_s: float, *, at_latest: bool = False) -> None:
+        """Look then. `at_latest`: a look that is due before stays, or cells that follow each other fast prevent all."""
         if self._timer is not None:
+            if at_latest and self._timer.when() <= self._loop.time() + delay_s:
+                return
             self._timer.cancel()
         self._timer = self._loop.call_later(delay_s, self._look)
 

@@ -20,13 +20,14 @@ from . import parents, reserve, startup
 from .breakage import is_breakage
 from .checkpoint import CannotCopy, Copier
 from .debugging import Debugging
+from .ending import end_fork, end_leftovers, flush
 from .guard_rails import guard
 from .kernel import WorkerKernel
 from .link import Link, Request, leave
 from .per_shell import MAIN
 from .session import clip_count, clip_error, packets_of
 from .signals import ignore, undisturbed
-from .values import Values
+from .values import AT_ONCE, Values
 from .wakeup import Bell, Wakeup
 
 COMM_TYPES = {"comm_open", "comm_msg", "comm_close"}
@@ -149,14 +150,15 @@ class Server:
             if request is self._active and request.op == "checkpoint":
                 undisturbed(partial(self._leave_copy, request))
                 return  # in a copy that was woken this queue is another worker's
-            if request is self._active:
+            if request is self._active and request.op in AT_ONCE:
+                self._serve_at_once(request)
+            elif request is self._active:
                 request.task = self._loop.create_task(self._serve(request), context=self._context)
             elif request.op in ("comm", "debug"):
                 context = self._context.copy()
                 request.task = self._loop.create_task(self._serve_aside(request), context=context)
-            else:
-                continue
-            request.task.add_done_callback(partial(self._served, request))
+            if request.task is not None:
+                request.task.add_done_callback(partial(self._served, request))
 
     def _leave_copy(self, request: Request) -> None:
         if request.begun:
@@ -193,20 +195,23 @@ class Server:
         except BaseException as error:  # an interrupt just before or after the cell, among others
             content = self._failure(request, error)
             self._broken += request.op == "execute" and is_breakage(error)
-            await self._end_leftovers()
+            await end_leftovers(self._loop)
         self._finish(request, content)
         if self._broken > 1:  # cells have changed what runs them so that no other cell can be run
             leave(BROKEN_STATUS)
 
-    async def _end_leftovers(self) -> None:
-        """Ends a cell whose task was started when the interrupt came, but not waited for yet."""
-        signal.signal(signal.SIGINT, ignore)
-        tasks = asyncio.all_tasks(self._loop)
-        cells = [task for task in tasks if getattr(task.get_coro(), "__name__", "") == "run_cell_async"]
-        for task in cells:
-            task.cancel()
-        if cells:
-            await asyncio.wait(cells, timeout=1)
+    def _serve_at_once(self, request: Request) -> None:
+        """As `_serve`, without a task and the rounds of the loop that one needs."""
+        content: dict[str, Any] | None = None
+        try:
+            if not request.begun:  # else it was broken off
+                request.begun = True
+                self._wakeup.arm()
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+                content = self._context.run(self._answer_at_once, request)
+        except BaseException as error:
+            content = self._failure(request, error)
+        self._finish(request, content)
 
     def _served(self, request: Request, task: asyncio.Task[None]) -> None:
         if task.cancelled() or task.exception() is not None:
@@ -238,11 +243,11 @@ class Server:
             except BaseException:  # noqa: S112 - an interrupt that came too late: it hits nothing
                 continue
         if os.getpid() != self._link.pid:
-            self._end_fork(content)
+            end_fork(content)
         while not request.replied:
             with suppress(BaseException):
                 if request.op in ("execute", "call"):
-                    self._flush()
+                    flush()
                 self._reply(request, content or self._failure(request, RuntimeError("there is no answer")))
 
     async def respond(self, request: Request, before_reply: Callable[[], None]) -> None:
@@ -260,9 +265,9 @@ class Server:
             with suppress(BaseException):
                 before_reply()
                 if os.getpid() != self._link.pid:
-                    self._end_fork(content)
+                    end_fork(content)
                 if request.op == "execute":
-                    self._flush()
+                    flush()
                 self._reply(request, content or self._failure(request, RuntimeError("there is no answer")))
 
     def refuse(self, request: Request, error: Exception) -> None:
@@ -271,14 +276,22 @@ class Server:
 
     # -- answers
 
+    def _begin(self, request: Request) -> dict[str, Any]:
+        message = parents.message_of(request)
+        self._set_parent(message)
+        if request is self._active:
+            self._message = message
+        return message
+
+    def _answer_at_once(self, request: Request) -> dict[str, Any]:
+        self._begin(request)
+        return self._values.answer_at_once(request)
+
     async def _answer(self, request: Request) -> dict[str, Any]:
         fields, kernel = request.fields, self._kernel
         content = fields.get("content") or {}
-        message = parents.message_of(request)
-        self._set_parent(message)
+        message = self._begin(request)
         parents.set_control_parent(kernel, request)
-        if request is self._active:
-            self._message = message
         answer: Any
         if request.op == "execute":
             silent = bool(content.get("silent", False))
@@ -376,25 +389,9 @@ class Server:
             reply["content"] = self._failure(request, ValueError(f"the answer cannot be sent: {error}"))
             return list(encode(reply))
 
-    @staticmethod
-    def _flush() -> None:
-        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
-            with suppress(Exception):
-                stream.flush()  # type: ignore[union-attr]
-
-    def _end_fork(self, content: dict[str, Any] | None) -> NoReturn:
-        """A fork that came out of its cell: it must not go on as a second kernel."""
-        self._flush()
-        status = 0
-        if content is not None and content.get("status") == "error":
-            status, value = 1, str(content.get("evalue"))
-            if content.get("ename") == "SystemExit":
-                status = int(value) & 0xFF if value.isdecimal() else int(value not in ("", "None"))
-        leave(status)
-
     def _shut_down(self, request: Request) -> NoReturn:
         with suppress(BaseException):
             atexit._run_exitfuncs()
-        self._flush()
+        flush()
         self._reply(request, {})
         leave()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import signal
 from collections.abc import Callable
 from types import FrameType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _T = TypeVar("_T")
-_ALL = signal.valid_signals()
+_ALL = frozenset(map(int, signal.valid_signals()))
+# What stands behind `signal.pthread_sigmask`, which makes an enum's member of each of the 62 signals that were blocked:
+# 70 microseconds for each answer, and twice that beside other work.
+_mask: Callable[[int, Any], set[int]] = _signal.pthread_sigmask
 
 
 def ignore(number: int, frame: FrameType | None) -> None:
@@ -24,9 +28,9 @@ def undisturbed(step: Callable[[], _T]) -> _T:
     """
     # The call that blocks them also runs the handler of a signal that came just before. What that raises must find
     # the `try` entered, or the signals stay blocked.
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+    before = _mask(signal.SIG_BLOCK, ())
     try:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _ALL)
+        _mask(signal.SIG_BLOCK, _ALL)
         return step()
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        _mask(signal.SIG_SETMASK, before)

@@ -44,6 +44,7 @@ def {name}(*arguments, **named):
         raise error from None
     return value
 """
+AT_ONCE = frozenset({"put", "get"})  # they wait for nothing but room for their value
 _Value = tuple[int, Sequence[Bytes]]  # room (0: none), buffers of the message
 
 
@@ -66,6 +67,14 @@ class Values:
             "write_file": self._write_file, "read_file": self._read_file, "list_files": self._list_files,
             "variables": self._list_variables, "describe": self._describe,
         }  # fmt: skip
+
+    def answer_at_once(self, request: Request) -> dict[str, Any]:
+        """The reply's content, to a request in `AT_ONCE`."""
+        _import_frames()
+        try:
+            return self.handlers[request.op](request) or {"status": "ok"}
+        except FrameRefused as error:
+            return {"status": "error", "ename": "FrameRefused", "evalue": str(error)}
 
     async def answer(self, request: Request) -> dict[str, Any]:
         """The reply's content."""

@@ -37,8 +37,12 @@ class Clock:
     def clock_gettime(self, _clock: int) -> float:
         return self.now
 
+    def time(self) -> float:
+        return self.now
+
     def call_later(self, delay_s: float, call: Callable[[], None]) -> asyncio.Handle:
         handle = Mock()
+        handle.when.return_value = self.now + delay_s
         self._timers.append((self.now + delay_s, call, handle))
         handle.cancel = lambda: setattr(self, "_timers", [timer for timer in self._timers if timer[2] is not handle])
         return handle
@@ -148,6 +152,24 @@ def test_it_looks_often_while_a_cell_runs_and_rarely_otherwise(setting: Make) ->
     made.dog.cell_ended()
     made.run(0.6)
     assert 5 <= made.tree.looks <= 7
+
+
+def test_cells_that_follow_each_other_fast_do_not_keep_it_from_looking(setting: Make) -> None:
+    made = setting(Limits())
+
+    def cells(count: int) -> None:
+        for _ in range(count):
+            made.dog.cell_began()
+            made.clock.advance(0.01)
+            made.dog.cell_ended()
+
+    made.start()
+    cells(60)
+    assert 6 <= made.tree.looks <= 13
+    made.tree.usage = Usage(4, 4000, 0, 0.0)
+    cells(10)
+    made.dog.close()
+    assert made.told
 
 
 def test_too_much_memory_kills_once(setting: Make) -> None:
