@@ -219,8 +219,11 @@ result = subprocess.run([sys.executable, '-c', 'import os; print(os.write(os.mem
 # -- without a sandbox ---------------------------------------------------------------------------------------
 
 
-def test_only_a_sandboxs_own_folder_is_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", ["as mounted", "as a sandbox mounts it"])
+def test_only_a_sandboxs_own_folder_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: str) -> None:
     """What the zygote sends could be any folder that it can open."""
+    if flags != "as mounted":
+        monkeypatch.setattr("sandbox_kernel.session.memory_files._CONFINED", 0)
     places = {"/dev/shm", "/proc", "/sys", "/run", "/", tempfile.gettempdir(), str(tmp_path)}
     for place in filter(os.path.isdir, places):
         folder = os.open(place, os.O_PATH | os.O_DIRECTORY)
