@@ -62,7 +62,7 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         open_files: descriptors of one process (RLIMIT_NOFILE).
         file_size: largest file that can be written (RLIMIT_FSIZE); never larger than `disk` allows.
         tmp: size of the private ``/tmp``.
-        shm: size of the private ``/dev/shm``.
+        shm: size of the private ``/dev/shm``, which counts the files of `memfd_create`, too.
         home: size of the private home folder.
         disk: what cells may add to the notebook's folder (below ``full``: and to private ones); 0: no limit.
         cell_time: wall time of one cell; 0: no limit. ``# sandbox: timeout=30`` at the top of a cell (or
