@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
+import time
 from typing import Any
 
 import zmq
@@ -19,6 +21,17 @@ from .iopub import IOPub
 # keeps 65,536 of them, which is 10 MB for a kernel that has lived long.
 _REPLAYS_KNOWN = 8192
 _CLOSE_S = 5.0
+_BIND_S = 2.0
+
+
+class PortTaken(Exception):
+    """Another program has a port that the client has chosen for this kernel."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(
+            f"port {port} was free when it was chosen for this kernel, and another program has it now; start the "
+            "kernel again"
+        )
 
 
 class _NoDisplayHook:
@@ -88,6 +101,23 @@ class SandboxApp(IPKernelApp):
     def _ip_default(self) -> str:
         """Loopback, if the connection file names no other: stock looks at all interfaces before it says the same."""
         return str(super()._ip_default()) if self.transport == "ipc" else "127.0.0.1"
+
+    def _bind_socket(self, s: Any, port: int) -> int:
+        """As in stock. Clients choose ports and leave them; whoever looks for free ones may have one for a moment.
+
+        Raises:
+            PortTaken: another program keeps it.
+        """
+        give_up = time.monotonic() + _BIND_S
+        while True:
+            try:
+                return int(super()._bind_socket(s, port))
+            except zmq.ZMQError as error:
+                if error.errno != errno.EADDRINUSE:
+                    raise
+                if time.monotonic() > give_up:
+                    raise PortTaken(port) from error
+            time.sleep(0.02)
 
     def init_control(self, context: zmq.Context[Any]) -> None:
         """As in stock, but with no thread for subshells: their queues are on the main loop, see `shells`."""

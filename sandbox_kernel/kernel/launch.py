@@ -6,6 +6,7 @@ import gc
 import marshal
 import os
 import signal
+import sys
 from collections.abc import Sequence
 
 from .. import linux
@@ -21,7 +22,7 @@ from .environment import RESOLVED_VARIABLE
 
 
 def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
-    """Run the kernel; returns when it is shut down.
+    """Run the kernel; returns when it is shut down, and exits when another program has one of its ports.
 
     Args:
         secrets_fd: the sealed memory file with the launcher's environment and arguments.
@@ -32,7 +33,7 @@ def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
     denials = Denials()
     resolved, zygote, plans, group = _start_sandbox(hidden, denials)
     # What only the front needs is imported while the sandbox confines itself.
-    from .app import SandboxApp
+    from .app import PortTaken, SandboxApp
 
     # From here on secrets may enter: nothing is forked from this process any more.
     environ, argv = _read_back(secrets_fd)
@@ -41,7 +42,10 @@ def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
     os.environ.update(environ)
     app = SandboxApp.instance(resolved=resolved, zygote=zygote, denials=denials, plans=plans, group=group)
     try:
-        app.initialize(argv)
+        try:
+            app.initialize(argv)
+        except PortTaken as error:
+            sys.exit(f"sandbox-kernel: {error}.")
         gc.freeze()
         gc.enable()
         app.start()

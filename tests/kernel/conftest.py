@@ -85,11 +85,17 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield begin
 
 
-def _wait_until_ready(kernel: Running) -> None:
-    """As the client's `wait_for_ready`, which waits a while for messages that do not come."""
+def _is_ready(kernel: Running, log: Path) -> bool:
+    """Waits for it, as the client's `wait_for_ready`, which waits a while for messages that do not come.
+
+    False: a program beside the tests took a port that was chosen for the kernel, before the kernel could.
+    """
     client, end, request = kernel.client, time.monotonic() + 60, ""
     while True:
-        assert time.monotonic() < end and kernel.manager.is_alive(), "the kernel does not answer"
+        if not kernel.manager.is_alive() and "another program has it now" in log.read_text():
+            return False
+        alive = kernel.manager.is_alive()
+        assert time.monotonic() < end and alive, f"the kernel does not answer; it says: {log.read_text()[-2000:]}"
         request = client.kernel_info()
         with contextlib.suppress(queue.Empty):
             while client.get_shell_msg(timeout=1)["parent_header"].get("msg_id") != request:
@@ -98,7 +104,7 @@ def _wait_until_ready(kernel: Running) -> None:
                 message = client.get_iopub_msg(timeout=1)
                 state = message["content"].get("execution_state")
                 if state == "idle" and message["parent_header"].get("msg_id") == request:
-                    return
+                    return True
 
 
 @contextlib.contextmanager
@@ -114,6 +120,12 @@ def starting(tmp_path: Path) -> Iterator[Start]:
     ) -> Running:
         folder = folder or tmp_path / f"work{len(running)}"
         folder.mkdir(exist_ok=True)
+        for _ in range(5):
+            if (kernel := start(level, policy, env or {}, folder)) is not None:
+                return kernel
+        raise AssertionError("other programs take the ports of each kernel")
+
+    def start(level: str, policy: str, env: dict[str, str], folder: Path) -> Running | None:
         file = tmp_path / f"policy{len(running)}.toml"
         file.write_text(f'[isolation]\nlevel = "{level}"\n{policy}')
         manager = KernelManager(
@@ -121,18 +133,18 @@ def starting(tmp_path: Path) -> Iterator[Start]:
         )
         base = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
         ipython = {"IPYTHONDIR": str(tmp_path / "ipython")}
-        log = (tmp_path / f"kernel{len(running)}.log").open("wb")
+        path = tmp_path / f"kernel{len(running)}.log"
+        log = path.open("wb")
         logs.append(log)  # a restart writes into it again
         manager.start_kernel(
-            cwd=str(folder), env={**base, **ipython, "SANDBOX_KERNEL_POLICY": str(file), **(env or {})},
+            cwd=str(folder), env={**base, **ipython, "SANDBOX_KERNEL_POLICY": str(file), **env},
             stdout=log, stderr=log,
         )  # fmt: skip
         client = manager.blocking_client()
         client.start_channels()
         kernel = Running(manager, client, folder)
         running.append(kernel)
-        _wait_until_ready(kernel)
-        return kernel
+        return kernel if _is_ready(kernel, path) else None
 
     yield begin
     for kernel in running:

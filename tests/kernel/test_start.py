@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
+import threading
+from pathlib import Path
 
 import pytest
+import zmq
+from jupyter_client import write_connection_file
+
+from sandbox_kernel.kernel.app import SandboxApp
 
 LAUNCHED = """
 import json, sys
@@ -57,3 +64,33 @@ def test_what_was_put_off_is_there_when_it_is_asked_for(code: str) -> None:
 def test_what_is_loaded_or_missing_is_left_alone() -> None:
     code = "import sys, jupyter_client as j\nfrom sandbox_kernel.deferred import defer\ndefer([j.__name__, 'no'])\n"
     assert python(f"{code}print(sys.modules['jupyter_client'] is j, 'no' in sys.modules)") == "True False\n"
+
+
+def _taken() -> socket.socket:
+    return socket.create_server(("127.0.0.1", 0))
+
+
+def test_a_port_that_somebody_took_meanwhile_is_told_in_words(tmp_path: Path) -> None:
+    file = str(tmp_path / "connection.json")
+    with _taken() as other:
+        port = other.getsockname()[1]
+        write_connection_file(file, iopub_port=port)
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "sandbox_kernel", "-f", file], cwd=tmp_path, capture_output=True, text=True,
+            timeout=100,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert f"sandbox-kernel: port {port} was free" in done.stderr and "start the kernel again" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_port_that_somebody_had_for_a_moment_is_waited_for() -> None:
+    app = SandboxApp(transport="tcp", ip="127.0.0.1")
+    other = _taken()
+    port = other.getsockname()[1]
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        soon = threading.Timer(0.3, other.close)
+        soon.start()
+        assert app._bind_socket(router, port) == port
+        soon.join()
+        assert not other.fileno() >= 0, "it came free first"
