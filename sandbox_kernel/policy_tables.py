@@ -114,7 +114,7 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             layer (below ``full``) cells start in a private folder in which the notebook's files appear as links.
             "read-only" lets cells read it. "none" does not show it: cells start in an empty private folder.
         keep: names of the files that go from the private layer to the disk when a cell ends, with ``*`` for any text;
-            only new files, never over one that the sandbox did not make.
+            only new files, never over one that no sandbox made.
         hide: names of files and folders in the notebook's folder that cells do not see, with ``*`` for any text; below
             ``full`` not with "read-write". Folders that cannot be searched for them (too many entries, too deep)
             are hidden as a whole. Nothing is kept by such a name either. In a home folder, or in Jupyter's own, names

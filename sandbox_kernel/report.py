@@ -14,6 +14,12 @@ from .errors import BROKEN_STATUS, size_text
 BYSTANDER = "it was ended because of another cell, which ran at the same time ({})"
 _SHOWN_FILES = 10
 _BRIEF_CHARS = 90
+# Why a file stays in the private layer.
+NOT_DATA = "not among files.keep"
+_THERE = "a file of that name exists and is not the sandbox's"
+CAN_BE_KEPT = (NOT_DATA, _THERE)
+_HOW = ("[That ends with the kernel. In a terminal, `sandbox-kernel files --keep NAME` puts a file next to the "
+        "notebook; with --replace over the one that is there.]\n")
 
 
 def describe_exit(status: int) -> str:
@@ -132,25 +138,26 @@ def removed_text(removed: Mapping[str, int]) -> str:
     return f"Removed from outputs: {said or 'nothing'}\n"
 
 
-def files_text(kept: Sequence[str], inside: Sequence[tuple[str, str]]) -> str:
+def files_text(kept: Sequence[str], inside: Sequence[tuple[str, str]], *, how: bool = False) -> str:
     """The lines under a cell about the files it made in the private layer; "" when it made none.
 
     Args:
         kept: paths of those that were written next to the notebook.
         inside: paths of those that were not, and why.
+        how: say, too, how a person gets them there.
     """
     lines = [f"[Kept next to the notebook: {_some(kept)}]\n"] if kept else []
     reasons: dict[str, list[str]] = {}
     for path, why in inside:
         reasons.setdefault(why, []).append(path)
     lines += [f"[Only inside the sandbox ({why}): {_some(paths)}]\n" for why, paths in reasons.items()]
-    return "".join(lines)
+    return "".join(lines) + _HOW * how
 
 
 def unkept_text(error: OSError) -> str:
     """Why a file in the private layer could not be written next to the notebook."""
     return {
-        errno.EEXIST: "a file of that name exists and is not the sandbox's",
+        errno.EEXIST: _THERE,
         errno.ENOSPC: "the disk is full", errno.EDQUOT: "the disk is full", errno.EFBIG: "too much was kept already",
         errno.EACCES: "the folder cannot be written", errno.EPERM: "the folder cannot be written",
         errno.EROFS: "the folder cannot be written",

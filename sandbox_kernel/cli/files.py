@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import glob
 import os
 import queue
+import socket
 import sys
 import time
 from typing import Any
@@ -16,14 +18,15 @@ from .stop import Stop
 DESCRIPTION = """\
 Lists the files that the cells of a running kernel have made in the notebook's folder, where the policy says
 files.workspace = "overlay": which of them were kept next to the notebook, and why others were not. With --keep it
-keeps one, whatever its kind, but never over a file that the sandbox did not make. No cell can do that: the kernel's
+keeps one, whatever its kind; over a file that no sandbox made only with --replace. No cell can do that: the kernel's
 connection file is needed.
 """
 
 EXAMPLES = """\
 examples:
-  sandbox-kernel files                         of the kernel that was started last
+  sandbox-kernel files                         of the kernel that was started last and still runs
   sandbox-kernel files 3f2a --keep model.py    of the kernel whose id begins so; keep one file
+  sandbox-kernel files --keep data.csv --replace   what cells made of it takes the place of the one on the disk
 """
 
 ANSWER_S = 60.0  # copying a gigabyte included
@@ -37,9 +40,11 @@ def add_command(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("kernel", metavar="KERNEL", nargs="?", default="", help="the beginning of a kernel's id (its "
                         "connection file is kernel-ID.json), or the path of a connection file; default: the kernel "
-                        "that was started last")  # fmt: skip
+                        "that was started last and still runs")  # fmt: skip
     parser.add_argument("--keep", metavar="NAME", action="append", default=[], help="keep this file next to the "
                         "notebook; can be given several times")  # fmt: skip
+    parser.add_argument("--replace", action="store_true", help="with --keep: also over a file that is there and that "
+                        "no sandbox made")  # fmt: skip
     parser.add_argument("--list", action="store_true", help="list the files, after --keep too")
     parser.set_defaults(command=run)
 
@@ -53,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     Raises:
         Stop: no such kernel, or no answer from it.
     """
-    answer = _ask(_connection_file(args.kernel), args.keep)
+    answer = _ask(_connection_file(args.kernel), {"keep": args.keep, "replace": args.replace})
     if not answer["layered"]:
         raise Stop('this kernel has no private layer: files.workspace is not "overlay" in its policy')
     for name, why in answer["kept"].items():
@@ -81,10 +86,24 @@ def _connection_file(kernel: str) -> str:
                    "where Jupyter keeps them, and the path of one can be given")  # fmt: skip
     if kernel and len(found) > 1:
         raise Stop(f"{len(found)} kernels begin with {kernel!r}; write more of the id")
-    return max(found, key=os.path.getmtime)
+    return found[0] if len(found) == 1 else _latest(found)
 
 
-def _ask(file: str, keep: list[str]) -> dict[str, Any]:
+def _latest(files: list[str]) -> str:
+    """That of the kernel that was started last. Kernels that were killed leave their files behind.
+
+    Raises:
+        Stop: none of them answers.
+    """
+    for file in sorted(files, key=os.path.getmtime, reverse=True):
+        with contextlib.suppress(Stop):
+            _ask(file, {})
+            return file
+    raise Stop(f"no Sandboxed Python answers, of {len(files)} kernels with a connection file in "
+               f"{os.path.dirname(files[0])}")  # fmt: skip
+
+
+def _ask(file: str, wish: dict[str, Any]) -> dict[str, Any]:
     from jupyter_client.blocking.client import BlockingKernelClient
 
     client = BlockingKernelClient()
@@ -92,11 +111,14 @@ def _ask(file: str, keep: list[str]) -> dict[str, Any]:
         client.load_connection_file(file)
     except (OSError, ValueError, KeyError) as error:
         raise Stop(f"{file} cannot be used: {error}") from error
+    if not _listens(client.transport, client.ip, client.control_port):
+        raise Stop(f"the kernel of {file} has ended")
     client.start_channels(shell=False, iopub=False, stdin=False, hb=False, control=True)
     try:
-        message = client.session.msg("sandbox_files_request", {"keep": keep})
+        message = client.session.msg("sandbox_files_request", wish)
         client.control_channel.send(message)
-        deadline = time.monotonic() + (ANSWER_S if keep else ANSWER_S / 6)
+        client.control_channel.send(client.session.msg("kernel_info_request"))  # which every kernel answers
+        deadline = time.monotonic() + (ANSWER_S if wish.get("keep") else ANSWER_S / 6)
         while (left := deadline - time.monotonic()) > 0:
             try:
                 reply = client.get_control_msg(timeout=left)
@@ -105,6 +127,18 @@ def _ask(file: str, keep: list[str]) -> dict[str, Any]:
             if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
                 content: dict[str, Any] = reply["content"]
                 return content
-        raise Stop(f"no answer from the kernel of {file}: it has ended, or is no Sandboxed Python")
+            if reply["content"].get("implementation") not in (None, "sandboxed-python"):
+                raise Stop(f"the kernel of {file} is no Sandboxed Python")
+        raise Stop(f"no answer from the kernel of {file}")
     finally:
         client.stop_channels()
+
+
+def _listens(transport: str, ip: str, port: int) -> bool:
+    """Whether anybody does at a kernel's address."""
+    family, address = (socket.AF_INET6 if ":" in ip else socket.AF_INET, (ip, port))  # type: tuple[int, Any]
+    if transport == "ipc":
+        family, address = socket.AF_UNIX, f"{ip}-{port}"
+    with socket.socket(family, socket.SOCK_STREAM) as end:
+        end.settimeout(ANSWER_S / 6)
+        return end.connect_ex(address) == 0

@@ -34,7 +34,8 @@ def overlay(plan: Plan, lower: int, path: str, size: int) -> Layer:
         OSError: also when a name is visible that should not be.
     """
     names = [os.path.relpath(veiled, path) for veiled in plan.veiled if inside(veiled, path)]
-    inodes = inodes_for(size) + sum(name.count("/") + 1 for name in names)
+    begun = [os.path.relpath(folder, path) for folder in plan.begun if inside(folder, path)]
+    inodes = inodes_for(size) + sum(name.count("/") + 1 for name in (*names, *begun))
     linux.mount("layer", _LAYER, "tmpfs", _QUIET, f"size={size},nr_inodes={inodes},mode=0755")
     for name in ("lower", "veil", "upper", "work"):
         os.mkdir(f"{_LAYER}/{name}")
@@ -46,6 +47,9 @@ def overlay(plan: Plan, lower: int, path: str, size: int) -> Layer:
     os.close(lower)
     for name in names:
         _veil(name)
+    for name in begun:
+        with contextlib.suppress(OSError):  # it has been removed since the plan was made
+            _make_folders("upper", name)
     target = path[1:]
     os.makedirs(target, exist_ok=True)
     # An ordinary user may set only this kind of extended attributes, and only in them overlayfs may keep its notes.
@@ -59,18 +63,24 @@ def overlay(plan: Plan, lower: int, path: str, size: int) -> Layer:
     return Layer(upper, linux.fspick(target))
 
 
-def _veil(name: str) -> None:
-    """Hide one name of the lower folder; the folders on the way look as they do there."""
+def _make_folders(part: str, name: str) -> None:
+    """Make a folder of the lower one in another part of the layer; those on the way, too, look as they do there."""
     parts = name.split("/")
-    for depth in range(1, len(parts)):
+    for depth in range(1, len(parts) + 1):
         folder = "/".join(parts[:depth])
-        made = f"{_LAYER}/veil/{folder}"
+        made = f"{_LAYER}/{part}/{folder}"
         if not os.path.isdir(made):
             found = os.stat(f"{_LAYER}/lower/{folder}", follow_symlinks=False)
             os.mkdir(made)
             os.chmod(made, stat.S_IMODE(found.st_mode))
             with contextlib.suppress(OSError):  # ids that mean nothing in here
                 os.chown(made, found.st_uid, found.st_gid)
+
+
+def _veil(name: str) -> None:
+    """Hide one name of the lower folder."""
+    if folder := os.path.dirname(name):
+        _make_folders("veil", folder)
     os.mknod(f"{_LAYER}/veil/{name}", stat.S_IFCHR, 0)
 
 

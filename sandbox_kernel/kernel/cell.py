@@ -37,8 +37,8 @@ def plain_header(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 async def explanations(
-    session: Session, plans: Sequence[Plan], denials: Sequence[Denial], reply: Mapping[str, Any]
+    session: Session, plans: Sequence[Plan], denials: Sequence[Denial], reply: Mapping[str, Any], *, interactive: bool
 ) -> str:
-    """What the sandbox refused to the cell that just ended, and which of its files were kept, in lines."""
+    """What the sandbox refused to the cell that just ended, and what became of its files, in lines."""
     error = (str(reply.get("ename")), str(reply.get("evalue"))) if reply.get("status") == "error" else None
-    return (await end_cell(session, plans, denials, error))[0]
+    return (await end_cell(session, plans, denials, error, kept_told=interactive))[0]

@@ -42,5 +42,6 @@ async def export(session: Session, words: Sequence[str], header: Mapping[str, An
     kept = ""
     if session.files.layered:
         report = await asyncio.to_thread(session.files.collect)
-        kept = files_text(report.kept, report.inside)
+        kept = files_text(report.kept, report.inside)  # (always: it was asked for)
+        session.files.news(report)
     return f"{name} was written to {path}; `sandbox_kernel.frames.load_file` reads it, safely, wherever it is.\n{kept}"

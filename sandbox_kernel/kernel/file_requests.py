@@ -29,7 +29,8 @@ class FileRequests(Answers):
         names = parent["content"].get("keep", ())
         names = [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
         gate = self.sandbox.files
-        kept = {name: await asyncio.to_thread(gate.keep, name) for name in names}
+        over = parent["content"].get("replace") is True
+        kept = {name: await asyncio.to_thread(gate.keep, name, over=over) for name in names}
         held = await asyncio.to_thread(gate.held)
         files = [{"name": file.name, "size": file.size, "why": file.why} for file in held]
         content = {"status": "ok", "layered": gate.layered, "kept": kept, "files": files[:_SHOWN],

@@ -216,7 +216,7 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
         reply, instead = self.gate.execute_reply(reply, code, document=cell_id is not None)
         if instead and not silent:
             self.publisher.stream(request_id, "stdout", instead)
-        said = await cell.explanations(self.sandbox, self._plans, denials, reply)
+        said = await cell.explanations(self.sandbox, self._plans, denials, reply, interactive=allow_stdin)
         said += self.sandbox.debugging.note(error)
         if on_main and self.sandbox.output.cut:
             said += output_hint(number)

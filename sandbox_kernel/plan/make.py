@@ -39,7 +39,7 @@ from .paths import (  # fmt: skip
     reachable,
     visible_workspace,
 )
-from .workspace import PLACES, Hidden, Patterns, grant_around, secrets_below, veiled_paths
+from .workspace import PLACES, Hidden, Patterns, grant_around, secrets_below, strange_folders, veiled_paths
 
 if TYPE_CHECKING:  # the process that is confined may have no msgspec
     from ..policy import Policy
@@ -182,6 +182,7 @@ def _assemble(
     protected = {c for c in code if workspace and c != workspace and inside(c, workspace)}
     later = Patterns(policy.files.hide).later()
     veiled = veiled_paths(workspace, hide, secret.links, later, (*code, *data)) if layered else set()
+    begun = strange_folders(workspace, who.gid, {*hide, *code}) if layered and who.strategy == "self" else []
 
     binds = {p: Bind(p) for p in etc} | {p: Bind(p, mapped=_mapped(p, who)) for p in data}
     if workspace:
@@ -251,6 +252,7 @@ def _assemble(
         links=tuple(dict.fromkeys(links)) if namespaces else (), tmpfs=tuple(private),
         files=tuple(etc_files(who.uid, who.gid, inner_home)) if namespaces else (),
         protected=tuple(sorted(protected)), hidden=tuple(sorted(hide - veiled)), veiled=tuple(sorted(veiled)),
+        begun=tuple(begun),
         grants=tuple(dict.fromkeys(grants)),
         scratch=scratch, environment=environment, rlimits=limits.planned(policy.limits, [t.size for t in private]),
         processes=policy.limits.processes, landlock_abi=abi,

@@ -83,7 +83,8 @@ class Plan:
         level: the policy's word for it; ``layers`` are what it consists of.
         workspace: real path of the notebook's folder; "" when it is not shown (``notes`` say why).
         protected: paths inside the workspace that stay read-only; ``hidden``: those that are not visible at
-            all; ``veiled``: those that the private layer hides, which may not exist yet.
+            all; ``veiled``: those that the private layer hides, which may not exist yet; ``begun``: folders
+            with which it begins.
         mirror: the private folder in which the workspace's files appear as links; "" where there is none.
         layered: there is a private layer over the workspace.
         scratch: at levels without namespaces, the private folder that the launcher makes and the zygote
@@ -105,6 +106,7 @@ class Plan:
     protected: tuple[str, ...]
     hidden: tuple[str, ...]
     veiled: tuple[str, ...]
+    begun: tuple[str, ...]
     mirror: str
     layered: bool
     grants: tuple[Grant, ...]
@@ -133,7 +135,8 @@ class Plan:
         lines += [f"private {t.path} {t.size} bytes mode {t.mode:o}" for t in self.tmpfs]
         lines += [f"file {path} ({len(text)} bytes)" for path, text in self.files]
         lines += [f"protect {path}" for path in self.protected] + [f"hide {path}" for path in self.hidden]
-        lines += [f"veil {path}" for path in self.veiled] + ([f"mirror {self.mirror}"] if self.mirror else [])
+        lines += [f"veil {path}" for path in self.veiled] + [f"begin {path}" for path in self.begun]
+        lines += [f"mirror {self.mirror}"] if self.mirror else []
         lines += [f"scratch {self.scratch}"] if self.scratch else []
         lines += [f"landlock {g.access} {g.path}" for g in self.grants]
         lines += [f"landlock abi {self.landlock_abi}", f"seccomp {len(self.bpf) // 8} instructions"]

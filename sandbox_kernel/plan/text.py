@@ -30,7 +30,7 @@ def loads(text: bytes) -> list[Plan]:
 def _plan(fields: dict[str, Any]) -> Plan:
     for name in ("links", "files", "rlimits"):
         fields[name] = tuple(map(tuple, fields[name]))
-    for name in ("protected", "hidden", "veiled", "notes"):
+    for name in ("protected", "hidden", "veiled", "begun", "notes"):
         fields[name] = tuple(fields[name])
     fields["layers"] = frozenset(fields["layers"])
     fields["identity"] = Identity(**fields["identity"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import os
 import re
@@ -16,6 +17,7 @@ DEPTH = 16  # folders deep that names are looked at; what is deeper is hidden
 ENTRIES = 100_000  # of the notebook's folder itself; of all folders below it twice as many
 HIDDEN_MOST = 1000  # with "read-write" each is a mount, and so is the folder around it
 HIDDEN_IN_ONE = 200  # names of one folder; with more of them it is hidden as a whole
+STRANGE_ENTRIES = 20_000  # among which folders of other groups are looked for
 GRANTS = 5000  # rules; each worker sets them when it starts
 # Of the names that may come after the start those that are worth hiding before they exist, where that can be done.
 LATER = (
@@ -187,6 +189,31 @@ def veiled_paths(
     names = {*hidden, *links, *(os.path.join(workspace, name) for name in later)}
     chosen = {p for p in names if inside(p, workspace) and p != workspace and p not in around_code}
     return {p for p in chosen if chosen.isdisjoint(_above(p))}
+
+
+def strange_folders(workspace: str, gid: int, without: Collection[str]) -> list[str]:
+    """Folders of another group which an ordinary user may write, outermost first.
+
+    A private layer must begin with them: overlayfs would give its own part of such a folder the group that it has,
+    which this user's sandbox does not know, and so refuses (EOVERFLOW) whatever cells make in it.
+
+    Args:
+        workspace: the notebook's folder, of which the first entries are looked at.
+        gid: the one group that the sandbox knows.
+        without: folders that are not entered.
+    """
+    found, waiting, left = list[str](), [workspace], STRANGE_ENTRIES
+    for folder in waiting:  # which grows meanwhile
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            for entry in entries:
+                left -= 1
+                if left < 0:
+                    return found
+                if entry.is_dir(follow_symlinks=False) and entry.path not in without:
+                    waiting.append(entry.path)
+                    if entry.stat(follow_symlinks=False).st_gid != gid and os.access(entry.path, os.W_OK):
+                        found.append(entry.path)
+    return found
 
 
 def grant_around(access: Access, folder: str, without: Iterable[str]) -> list[Grant]:

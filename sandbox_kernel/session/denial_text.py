@@ -91,6 +91,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
         hidden: paths inside the workspace and data folders that are not visible.
         protected: paths inside the workspace that are read-only.
         mirror: the private folder in which the notebook's files appear as links; "" where there is none.
+        layered: whether there is a private layer over the notebook's folder.
         process_memory: bytes that one process may hold, 0 where that is not known.
         open_files, file_size, processes: limits that follow from the policy; 0 as above.
     """
@@ -106,6 +107,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
     hidden: tuple[str, ...] = ()
     protected: tuple[str, ...] = ()
     mirror: str = ""
+    layered: bool = False
     process_memory: int = 0
     open_files: int = 0
     file_size: int = 0
@@ -129,7 +131,7 @@ class PlanFacts(msgspec.Struct, frozen=True):
             level=plan.level, cwd=plan.cwd, workspace=plan.workspace, writable=plan.workspace_writable,
             closed_top=any(g.access == "list" and g.path == plan.workspace for g in plan.grants),
             shown=tuple(dict.fromkeys(shown)), private=tuple(private), home=home,
-            hidden=(*plan.hidden, *plan.veiled), protected=plan.protected, mirror=plan.mirror,
+            hidden=(*plan.hidden, *plan.veiled), protected=plan.protected, mirror=plan.mirror, layered=plan.layered,
             process_memory=limits.get(resource.RLIMIT_DATA, 0), open_files=limits.get(resource.RLIMIT_NOFILE, 0),
             file_size=limits.get(resource.RLIMIT_FSIZE, 0), processes=plan.processes,
         )  # fmt: skip
@@ -182,6 +184,9 @@ def limit_hint(ename: str, evalue: str, facts: PlanFacts) -> str | None:
         return f"One process may have {facts.open_files:,} files open: limits.open_files in the policy."
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.EFBIG}]") and facts.file_size:
         return f"A file may have {size_text(facts.file_size)}: limits.file_size and limits.disk in the policy."
+    if ename == "OSError" and evalue.startswith(f"[Errno {errno.EOVERFLOW}]") and facts.layered:
+        return ("A file in the notebook's folder that belongs to another user or group can be read here, not changed. "
+                "Write to a new name, or remove it first: that takes it away from the sandbox only.")  # fmt: skip
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.ENOSPC}]") and facts.level == "full":
         return ("The private folders of the sandbox have fixed sizes: limits.tmp, limits.shm, limits.home, limits.disk "
                 "in the policy.")  # fmt: skip

@@ -14,7 +14,8 @@ from .session import Session
 
 
 async def end_cell(
-    session: Session, plans: Sequence[Plan], denials: Sequence[Denial], error: tuple[str, str] | None
+    session: Session, plans: Sequence[Plan], denials: Sequence[Denial], error: tuple[str, str] | None, *,
+    kept_told: bool = True,
 ) -> tuple[str, Report]:
     """Keep the files of the cell that just ended.
 
@@ -23,6 +24,8 @@ async def end_cell(
         plans: those of which the zygote took one.
         denials: system calls that were refused to it.
         error: name and value of the error that ended it.
+        kept_told: say which files were kept. They lie where the cell has put them: only a person who does not know the
+            sandbox needs it, not a document that is made again.
 
     Returns:
         What there is to say, in lines, and what became of its files.
@@ -31,4 +34,6 @@ async def end_cell(
     written = files.layered and (files.lookups is None or files.lookups.written)
     report = await asyncio.to_thread(files.collect) if written else Report()
     facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
-    return files_text(report.kept, report.inside) + explanation(denials, error, facts), report
+    news, how = files.news(report)
+    told = files_text(news.kept if kept_told else (), news.inside, how=how)
+    return told + explanation(denials, error, facts), report

@@ -2,8 +2,7 @@
 
 The layer is the upper folder of an overlay, in memory, full of whatever hostile code put there, and it goes on changing
 while it is read. So it is walked by descriptors only, below its own top, following no link and crossing no mount; only
-ordinary files are opened, their size is bounded while they are read, and what is written to the disk gets a new name or
-replaces a file that this object wrote before and that nobody has touched since.
+ordinary files are opened, and their size is bounded while they are read. `kept` writes them.
 """
 
 from __future__ import annotations
@@ -15,24 +14,23 @@ import fnmatch
 import os
 import stat
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import linux
 from ..plan.make import in_force
 from ..plan.model import Plan
 from ..plan.workspace import Patterns
 from ..policy import Files
-from ..report import unkept_text
-from .lookups import Lookups
-from .mirror import Mirror, Names, Seen, descend, spare_name
+from ..report import CAN_BE_KEPT, NOT_DATA, unkept_text
+from .kept import KeptFiles
+from .lookups import BUSY_S, SHARE, Lookups
+from .mirror import Mirror, Names, descend
+from .seen import Seen
 
 DEPTH = 8  # of folders
 ENTRIES = 20_000  # of the layer, files and folders, that are looked at
-KEPT_FILES = 1000  # of a session, with the folders that are made for them
-KEPT_BYTES = 1 << 30  # of a session, and so of one file
-_CHUNK = 1 << 20
 _NAME_BYTES = 255
 _NAME = "hidden or unprintable name"
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -87,15 +85,13 @@ class FileGate:
     ) -> None:  # fmt: skip
         self._mirror, self.lookups = mirror, lookups
         self._lock = threading.Lock()  # cells on several shells may end at once
-        self._layer, self._keep, self._owner, self._top = layer, tuple(keep), owner, -1
-        self._hidden = Patterns(hide)
-        if layer >= 0:
-            self._top = os.open(workspace, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._layer, self._keep, self._hidden = layer, tuple(keep), Patterns(hide)
+        self._disk = KeptFiles(workspace, owner)
         self._known: dict[Names, tuple[Seen, int]] = {}  # of the layer, as they were when they were last dealt with
         self._states: dict[Names, str] = {}  # why each was not kept; "" when it was
-        self._ours: dict[Names, Seen] = {}  # on the disk, as they were written
-        self._bytes = self._folders = 0
         self._walked = False  # the last time to the end
+        self._told: set[tuple[str, str]] = set()  # what a person has read already: path and why
+        self._timer: asyncio.TimerHandle | None = None
 
     @classmethod
     def of(
@@ -121,7 +117,10 @@ class FileGate:
         cells = (details["uid"], details["gid"]) if root else None
         mirror = Mirror.of(os.dup(layer), plan, files.hide, cells) if plan.mirror else None
         lookups = Lookups.of(context, layer, plan.workspace, details) if context >= 0 else None
-        return cls(layer, plan.workspace, files.keep, hide=files.hide, owner=owner, mirror=mirror, lookups=lookups)
+        gate = cls(layer, plan.workspace, files.keep, hide=files.hide, owner=owner, mirror=mirror, lookups=lookups)
+        for _ in gate._walk() if lookups is not None else ():  # the layer may begin with folders
+            pass
+        return gate
 
     def beside(self) -> FileGate:
         """For another session in the same sandbox: it keeps nothing, and sees what this one's cells see."""
@@ -129,27 +128,74 @@ class FileGate:
 
     def close(self) -> None:
         """Release the descriptors; idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
         with self._lock:
-            for fd in (self._layer, self._top):
-                if fd >= 0:
-                    os.close(fd)
-            for part in (self._mirror, self.lookups):
+            if self._layer >= 0:
+                os.close(self._layer)
+            for part in (self._mirror, self.lookups, self._disk):
                 if part is not None:
                     part.close()
-            self._layer = self._top = -1
-            self._mirror = None
+            self._layer, self._mirror = -1, None
+
+    def follow(self, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool]) -> None:
+        """Let cells see what comes into the notebook's folder while they run, until `close`; returns at once.
+
+        Args:
+            busy: whether cells run.
+        """
+        if self.lookups is not None:
+            self.lookups.follow(loop, busy)
+        elif self._mirror is not None:
+            self._timer = loop.call_later(BUSY_S, self._tick, loop, busy)
+
+    def _tick(self, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool]) -> None:
+        def again(done: asyncio.Future[float]) -> None:
+            if self._mirror is not None and not done.cancelled():
+                self._timer = loop.call_later(max(BUSY_S, done.result() / SHARE), self._tick, loop, busy)
+
+        if busy():
+            loop.run_in_executor(None, self._refresh).add_done_callback(again)
+        else:  # before the next cell it is done in any case
+            self._timer = loop.call_later(BUSY_S, self._tick, loop, busy)
 
     async def refresh(self) -> None:
-        """Let cells see what came into the notebook's folder, where that does not happen by itself."""
+        """Before a cell: let it see what came into the notebook's folder, where that does not happen by itself."""
+        if self._disk.written:
+            await asyncio.to_thread(self._give_way)
         if self._mirror is not None:
             await asyncio.to_thread(self._refresh)
         elif self.lookups is not None:
             await self.lookups.look_again()
 
-    def _refresh(self) -> None:
+    def _refresh(self) -> float:
+        """Returns how long it took, in seconds."""
         with self._lock:
+            began = time.perf_counter()
             if self._mirror is not None:
                 self._mirror.refresh()
+            return time.perf_counter() - began
+
+    def _give_way(self) -> None:
+        """Remove from the layer what was kept and what the person has changed or removed on the disk since.
+
+        Cells have the file on the disk then; a file that cells have changed since, too, stays theirs.
+        """
+        with self._lock:
+            for names in self._disk.written:
+                if self._states.get(names) or names not in self._known or not self._disk.touched(names):
+                    continue
+                with contextlib.suppress(OSError):
+                    folder = descend(self._layer, names[:-1])
+                    try:
+                        found = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
+                        if self._known[names] == (Seen.of(found), found.st_ctime_ns):
+                            os.unlink(names[-1], dir_fd=folder)
+                            del self._known[names], self._states[names]
+                            if self._mirror is not None:
+                                self._mirror.forget(names)
+                    finally:
+                        os.close(folder)
 
     @property
     def layered(self) -> bool:
@@ -180,6 +226,21 @@ class FileGate:
             self._states = {names: why for names, why in self._states.items() if names in there}
         return report
 
+    def news(self, report: Report) -> tuple[Report, bool]:
+        """What of a report is to be told: each file once, as long as no more of it is to be said.
+
+        Returns:
+            Also whether it is the first time that a file stays inside which `keep` could take out.
+        """
+        if len(self._told) > ENTRIES:
+            self._told.clear()
+        inside = [(path, why) for path, why in report.inside if f"/{path}".find("/__pycache__/") < 0]
+        before = any(why in CAN_BE_KEPT for _, why in self._told)
+        fresh = Report([path for path in report.kept if (path, "") not in self._told],
+                       [found for found in inside if found not in self._told])  # fmt: skip
+        self._told |= {(path, "") for path in fresh.kept} | set(fresh.inside)
+        return fresh, not before and any(why in CAN_BE_KEPT for _, why in fresh.inside)
+
     def held(self) -> list[Held]:
         """The files in the layer, without those that only appear in it. Blocks while it looks."""
         with self._lock:
@@ -192,11 +253,12 @@ class FileGate:
                     found.append(Held(shown, status.st_size, self._states.get(names, "new since the last cell")))
             return found
 
-    def keep(self, name: str) -> str:
+    def keep(self, name: str, *, over: bool = False) -> str:
         """Keep one file because a person asks for it, whatever its kind; else all rules hold. Blocks while it copies.
 
         Args:
             name: its path below the notebook's folder.
+            over: in the place of a file that no sandbox made, too.
 
         Returns:
             Why it was not kept; "" when it was.
@@ -213,7 +275,8 @@ class FileGate:
                 return unkept_text(error)
             try:
                 found = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
-                why = self._take(names, found, folder, asked=True)
+                why = self._take(names, found, folder, asked=True, over=over)
+                self._known[names] = Seen.of(found), found.st_ctime_ns
             except OSError as error:
                 return unkept_text(error)
             finally:
@@ -221,12 +284,14 @@ class FileGate:
             self._states[names] = why
             return why
 
-    def _take(self, names: Names, found: os.stat_result, folder: int, *, asked: bool = False) -> str:
+    def _take(
+        self, names: Names, found: os.stat_result, folder: int, *, asked: bool = False, over: bool = False
+    ) -> str:
         """Write it to the disk, or say why not."""
         why = self._refusal(names, found, asked=asked)
         if not why:
             try:
-                self._copy(names, folder)
+                self._copy(names, folder, over=over)
             except OSError as error:
                 why = unkept_text(error)
         return why
@@ -272,14 +337,12 @@ class FileGate:
         if any(map(self._hidden, names)):
             return "a name in its path is among files.hide"
         if not asked and not any(fnmatch.fnmatchcase(names[-1].lower(), pattern.lower()) for pattern in self._keep):
-            return "not among files.keep"
-        if found.st_size > KEPT_BYTES - self._bytes or len(self._ours) + self._folders >= KEPT_FILES:
+            return NOT_DATA
+        if not self._disk.has_room(names, found.st_size):
             return "too much was kept already"
         return ""
 
-    # ------------------------------------------------------------ the disk
-
-    def _copy(self, names: Names, folder: int) -> None:
+    def _copy(self, names: Names, folder: int, *, over: bool) -> None:
         """Write one file next to the notebook.
 
         Raises:
@@ -292,96 +355,9 @@ class FileGate:
                 raise OSError(errno.ESTALE, "replaced")
             if self._mirror is not None and found.st_uid != os.fstat(self._layer).st_uid:
                 raise OSError(errno.EPERM, "somebody else's file")  # a hard link, where no Landlock forbids that
-            made: list[Names] = []
-            try:
-                place = self._folder_on_disk(names[:-1], made)
-                try:
-                    self._write(names, source, place)
-                finally:
-                    os.close(place)
-            except OSError:
-                self._remove(made)
-                raise
-            finally:
-                self._folders += len(made)
+            self._disk.put(names, source, over=over)
         finally:
             os.close(source)
-
-    def _folder_on_disk(self, names: Names, made: list[Names]) -> int:
-        """The folder below the workspace, made where it is missing and then added to `made`. Follows no link."""
-        place = os.open(".", _FOLDER, dir_fd=self._top)
-        for depth, name in enumerate(names, 1):
-            try:
-                self._make_folder(names[:depth], place, made)
-                inner = os.open(name, _FOLDER, dir_fd=place)
-            finally:
-                os.close(place)
-            place = inner
-        return place
-
-    def _make_folder(self, names: Names, place: int, made: list[Names]) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.stat(names[-1], dir_fd=place, follow_symlinks=False)
-            return
-        if len(self._ours) + self._folders + len(made) + 1 >= KEPT_FILES:
-            raise OSError(errno.EFBIG, "too many folders")
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(names[-1], 0o755, dir_fd=place)
-            made.append(names)
-            if self._owner is not None:
-                os.chown(names[-1], *self._owner, dir_fd=place, follow_symlinks=False)
-
-    def _remove(self, made: list[Names]) -> None:
-        """Remove folders that were made for a file that could not be written; those that stay remain in `made`."""
-        while made:
-            try:
-                outer = descend(self._top, made[-1][:-1])
-                try:
-                    os.rmdir(made[-1][-1], dir_fd=outer)
-                finally:
-                    os.close(outer)
-            except OSError:
-                return  # somebody has put something in there
-            made.pop()
-
-    def _write(self, names: Names, source: int, place: int) -> None:
-        name, ours = names[-1], self._ours.get(names)
-        try:
-            there = os.stat(name, dir_fd=place, follow_symlinks=False)
-        except FileNotFoundError:
-            ours = None
-        else:
-            if ours is None or Seen.of(there) != ours:
-                raise FileExistsError(errno.EEXIST, "there is one already")
-        spare = spare_name()  # hidden from those who list the folder meanwhile
-        copy = os.open(spare, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=place)
-        try:
-            size, allowed = 0, KEPT_BYTES - self._bytes
-            while chunk := os.read(source, _CHUNK):
-                size += len(chunk)
-                if size > allowed:
-                    raise OSError(errno.EFBIG, "too large")
-                _write_all(copy, chunk)
-            if self._owner is not None:
-                os.fchown(copy, *self._owner)
-            written = Seen.of(os.fstat(copy))
-            self._put(spare, name, place, ours)
-            self._bytes += size
-            self._ours[names] = written
-        finally:
-            os.close(copy)
-            os.unlink(spare, dir_fd=place)
-
-    @staticmethod
-    def _put(spare: str, name: str, place: int, ours: Seen | None) -> None:
-        """Give the finished file its name: it appears whole, and takes nobody else's."""
-        if ours is None:
-            os.link(spare, name, src_dir_fd=place, dst_dir_fd=place, follow_symlinks=False)
-            return
-        linux.exchange(place, spare, name)
-        if Seen.of(os.stat(spare, dir_fd=place, follow_symlinks=False)) != ours:  # somebody else's since we looked
-            linux.exchange(place, spare, name)
-            raise FileExistsError(errno.EEXIST, "there is one already")
 
 
 def _plain(name: str) -> bool:
@@ -391,9 +367,3 @@ def _plain(name: str) -> bool:
     except UnicodeEncodeError:
         return False
     return name.isprintable() and name != "" and not name.startswith((".", "-", "~")) and len(encoded) <= _NAME_BYTES
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

@@ -30,7 +30,7 @@ BUSY_S = 0.25  # between two times while a cell runs: it may be waiting for a fi
 IDLE_S = 1.0  # between cells: threads, and callbacks of widgets
 PATIENCE_S = 0.5  # how long a cell waits for it
 FOLDERS = 200  # of the layer, whose time of change is kept up
-_SHARE = 1 / 50  # of a core that it may take: cells can look for millions of names, and each must be dropped
+SHARE = 1 / 50  # of a core that it may take: cells can look for millions of names, and each must be dropped
 REFUSED = "What other programs change in the notebook's folder may show late: its private layer cannot look again ({})."
 
 
@@ -82,7 +82,7 @@ class Lookups:
 
         def again(done: asyncio.Future[float]) -> None:
             if self._context >= 0 and not done.cancelled():
-                self._timer = loop.call_later(max(BUSY_S if busy() else IDLE_S, done.result() / _SHARE), tick)
+                self._timer = loop.call_later(max(BUSY_S if busy() else IDLE_S, done.result() / SHARE), tick)
 
         self._timer = loop.call_later(IDLE_S, tick)
 

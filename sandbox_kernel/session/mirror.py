@@ -13,10 +13,10 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from ..plan.model import Plan
 from ..plan.workspace import Patterns
+from .seen import Seen
 
 DEPTH = 4  # of folders that appear as folders; what is deeper is reached by a link to its folder
 ENTRIES = 5000
@@ -29,24 +29,6 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Names = tuple[str, ...]  # of folders and a file, below the top
-
-
-@dataclass(frozen=True)
-class Seen:
-    """A file's identity and state.
-
-    Not the time of its last change of status, which giving it a name sets, too.
-    """
-
-    device: int
-    inode: int
-    size: int
-    modified_ns: int
-
-    @classmethod
-    def of(cls, found: os.stat_result) -> Seen:
-        """What `os.stat` found."""
-        return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 class Mirror:
@@ -100,7 +82,7 @@ class Mirror:
         for names, (_, original) in list(self._made.items()):
             if original is not None:
                 self._make(names)
-                self._remove_copy(names)
+                self._remove(names)
         waiting: list[Names] = [()]
         while waiting and len(self._made) < ENTRIES:
             at = waiting.pop(0)
@@ -121,9 +103,11 @@ class Mirror:
     def _list(self, at: Names, path: str) -> list[Names]:
         """Make the entries of one folder; the folders among them."""
         folders: list[Names] = []
+        gone = {names for names in self._made if names[:-1] == at and names not in self._folders}
         with contextlib.suppress(OSError), os.scandir(path) as entries:
             for entry in entries:
                 names = (*at, entry.name)
+                gone.discard(names)
                 if self._hide(entry.name) or entry.path in self._hidden or len(self._made) >= ENTRIES:
                     continue
                 with contextlib.suppress(OSError):
@@ -132,6 +116,8 @@ class Mirror:
                         folders.append(names)
                     else:
                         self._make(names)
+        for names in gone:
+            self._remove(names)
         return folders
 
     def _opens(self, names: Names, path: str) -> bool:
@@ -156,6 +142,8 @@ class Mirror:
         with contextlib.suppress(OSError), self._inner(names[:-1]) as folder:
             found = os.stat(path, follow_symlinks=False)
             linked = not stat.S_ISREG(found.st_mode) or self._readable(path)
+            if linked and self._fits(found) and Seen.of(found).marked(path):
+                linked = False  # made by cells, and so to be made anew by them
             if known is None:
                 if linked:
                     os.symlink(path, names[-1], dir_fd=folder)
@@ -165,8 +153,13 @@ class Mirror:
             elif not linked and known[1] != Seen.of(found) and self.made(names, _look(names[-1], folder)):
                 self._copy(names, path, folder, new=False)
 
-    def _remove_copy(self, names: Names) -> None:
-        """Remove a copy whose original is gone, unless it is the cells' own by now."""
+    def forget(self, names: Names) -> None:
+        """What was made by this name is gone; let it appear anew."""
+        self._made.pop(names, None)
+        self._listed.pop(names[:-1], None)
+
+    def _remove(self, names: Names) -> None:
+        """Remove a link or a copy whose original is gone, unless it is the cells' own by now."""
         if not os.path.lexists(os.path.join(self._workspace, *names)):
             with contextlib.suppress(OSError), self._inner(names[:-1]) as folder:
                 if self.made(names, _look(names[-1], folder)):
@@ -177,8 +170,7 @@ class Mirror:
         source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             found = os.fstat(source)
-            too_large = found.st_size > min(COPY_BYTES, COPIES_BYTES - self._copied)
-            if too_large or not stat.S_ISREG(found.st_mode) or not self._allowed(found):
+            if not self._fits(found) or not self._allowed(found):
                 return
             spare = spare_name()
             copy = os.open(spare, _NEW, 0o644, dir_fd=folder)
@@ -202,6 +194,9 @@ class Mirror:
                     os.unlink(spare, dir_fd=folder)
         finally:
             os.close(source)
+
+    def _fits(self, found: os.stat_result) -> bool:
+        return stat.S_ISREG(found.st_mode) and found.st_size <= min(COPY_BYTES, COPIES_BYTES - self._copied)
 
     def _allowed(self, found: os.stat_result) -> bool:
         """Whether the cells' user may read the file; this process may be root."""

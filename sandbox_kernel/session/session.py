@@ -259,8 +259,7 @@ class Session:
 
     def _look_after(self, files: FileGate) -> None:
         self.files = files
-        if files.lookups is not None:
-            files.lookups.follow(self._loop, lambda: bool(self.requests.pending))
+        files.follow(self._loop, lambda: bool(self.requests.pending))
 
     def _over(self, error: LimitReached, gently: bool) -> None:
         tree = self.watchdog.tree

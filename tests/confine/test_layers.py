@@ -11,12 +11,20 @@ import pytest
 from tests.launch.test_launch import SMALL, UIDS, Front, _front
 
 POLICY = {**SMALL, "files": {"workspace": "overlay"}}
+SHARED = "shared"  # a folder that its owner shares with a group
+STRANGE = 54321
 READ = "result = open(NAME).read() if os.path.isfile(NAME) else os.path.isdir(NAME)"
 
 
 @pytest.fixture(scope="module", params=UIDS)
 def front(request: pytest.FixtureRequest) -> Iterator[Front]:
     with _front(request.param, "full", policy=POLICY) as front:
+        for name in (SHARED, f"{SHARED}/own", f"{SHARED}/.git"):
+            folder = front.workspace / name
+            folder.mkdir(parents=True)
+            os.chown(folder, front.uid, front.uid if name.endswith("own") else STRANGE)
+        (front.workspace / "strange.csv").write_text("old")
+        os.chown(front.workspace / "strange.csv", front.uid, STRANGE)
         ready = front.start()
         assert ready.get("event") == "ready" and ready["details"]["layered"], ready
         front.worker()
@@ -66,6 +74,17 @@ def test_a_folder_that_was_replaced_has_the_new_files(front: Front) -> None:
     (folder / "b").write_text("new")
     front("forget")
     assert front.ask(READ, NAME="folder/a") is False and front.ask(READ, NAME="folder/b") == "new"
+
+
+def test_folders_of_a_group_can_be_written(front: Front) -> None:
+    for name in ("new.csv", "own/new.csv"):
+        assert front.ask("result = open(NAME, 'w').write('new')", NAME=f"{SHARED}/{name}") == 3
+        assert not (front.workspace / SHARED / name).exists()
+    assert front.ask("os.mkdir(NAME); result = sorted(os.listdir(os.path.dirname(NAME)))", NAME=f"{SHARED}/made") == [
+        "made", "new.csv", "own",
+    ]  # fmt: skip
+    assert front.ask("os.remove('strange.csv'); result = open('strange.csv', 'w').write('new')") == 3
+    assert (front.workspace / "strange.csv").read_text() == "old"
 
 
 def test_what_cells_wrote_stays_theirs(front: Front) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +60,34 @@ def test_the_other_rules_hold(kernel: Running, capsys: pytest.CaptureFixture[str
     assert main(["files", kernel.manager.connection_file, "--keep", name]) == 1
     assert f"not kept, {why}" in capsys.readouterr().out
     assert (kernel.folder / "mine.py").read_text() == "theirs"
+
+
+def test_a_person_has_a_file_replaced(kernel: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    (kernel.folder / "second.py").write_text("theirs")
+    kernel.good("os.path.lexists('second.py') and os.remove('second.py'); open('second.py', 'w').write('cell')")
+    file = kernel.manager.connection_file
+    assert main(["files", file, "--keep", "second.py"]) == 1
+    assert main(["files", file, "--keep", "second.py", "--replace"]) == 0
+    assert (kernel.folder / "second.py").read_text() == "cell" and "'second.py': kept" in capsys.readouterr().out
+
+
+def test_without_a_name_it_is_the_latest_that_runs(
+    kernel: Running, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kernels that were killed leave their connection files behind."""
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    shutil.copy(kernel.manager.connection_file, tmp_path / "kernel-runs.json")
+    with socket.create_server(("127.0.0.1", 0)) as place:
+        port = place.getsockname()[1]  # nobody listens there any more
+    stale = {**json.loads((tmp_path / "kernel-runs.json").read_text()), "control_port": port}
+    for n, text in enumerate((json.dumps(stale), "no JSON"), 1):
+        (tmp_path / f"kernel-stale{n}.json").write_text(text)
+        os.utime(tmp_path / f"kernel-stale{n}.json", (2e9 + n, 2e9 + n))
+    assert main(["files"]) == 0
+    assert "out.csv" in capsys.readouterr().out
+    (tmp_path / "kernel-runs.json").unlink()
+    assert main(["files"]) == 1
+    assert "no Sandboxed Python answers, of 2 kernels" in capsys.readouterr().err
 
 
 def test_no_words_of_a_cell_keep_anything(kernel: Running) -> None:

@@ -44,11 +44,37 @@ def _disk(folder: Path) -> set[str]:
 
 
 def test_data_is_kept_and_code_is_not(kernel: Running) -> None:
-    outcome = kernel.good("open('out.csv', 'w').write('x'); open('helper.py', 'w').write('y = 1'); import helper")
+    code = "open('out.csv', 'w').write('x'); open('helper.py', 'w').write('y = 1'); import helper"
+    outcome = kernel.good(code, allow_stdin=True)
     assert "[Kept next to the notebook: out.csv]" in outcome.stderr
     assert "(not among files.keep): helper.py" in outcome.stderr
     assert "out.csv" in _disk(kernel.folder) and "helper.py" not in _disk(kernel.folder)
+    assert "`sandbox-kernel files --keep NAME`" in outcome.stderr
     assert kernel.good("print(helper.y)").stderr == "", "what did not change is not told again"
+    assert kernel.good("open('out.csv', 'w').write('xx')", allow_stdin=True).stderr == "", "nor the same file"
+    assert (kernel.folder / "out.csv").read_text() == "xx"
+
+
+def test_a_document_does_not_say_what_was_kept(kernel: Running) -> None:
+    """A runner has no person: what it makes is compared and shown to others."""
+    assert kernel.good("open('run.csv', 'w').write('x')", allow_stdin=False).stderr == ""
+    assert (kernel.folder / "run.csv").read_text() == "x"
+
+
+def test_what_a_person_makes_of_a_kept_file_is_read(kernel: Running) -> None:
+    kernel.good("for name in ('edited.csv', 'removed.csv'): open(name, 'w').write('cell')")
+    _put(kernel.folder / "edited.csv", "person")
+    (kernel.folder / "removed.csv").unlink()
+    code = "print(open('edited.csv').read(), os.path.exists('removed.csv'), 'removed.csv' in os.listdir())"
+    assert kernel.good(code).stdout == "person False False\n"
+
+
+def test_a_cell_can_wait_for_a_file(kernel: Running) -> None:
+    wait = "import time\nwhile not os.path.exists('awaited.txt'): print('.', flush=True); time.sleep(.05)"
+    request = kernel.begin(wait, ".")
+    (kernel.folder / "awaited.txt").touch()
+    while kernel.client.get_shell_msg(timeout=60)["parent_header"]["msg_id"] != request:
+        pass
 
 
 def test_code_that_a_cell_writes_runs(kernel: Running) -> None:
@@ -73,7 +99,7 @@ def test_what_is_on_the_disk_stays_as_it_is(kernel: Running) -> None:
 
 
 def test_writing_over_what_is_there(kernel: Running) -> None:
-    outcome = kernel.run("open('data.csv', 'a').write('3,4')")
+    outcome = kernel.run("open('data.csv', 'a').write('3,4')")  # (in a test of its own: what is told is told once)
     if outcome.ok:  # in a layer
         assert "not the sandbox's): data.csv" in outcome.stderr
     else:

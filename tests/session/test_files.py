@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from sandbox_kernel.policy_values import DATA_FILES, SECRET_FILES
-from sandbox_kernel.session import files
+from sandbox_kernel.report import CAN_BE_KEPT
+from sandbox_kernel.session import files, kept
 from sandbox_kernel.session.files import FileGate
 
 from .folders import Folders
@@ -54,6 +58,112 @@ def test_an_own_file_is_brought_up_to_date(place: Place) -> None:
         assert place.collect()[0] == {"out.csv"}
         assert (place.work / "out.csv").read_text() == text
     assert os.listdir(place.work) == ["out.csv"], "no spare is left"
+
+
+@pytest.fixture
+def marks(tmp_path: Path) -> None:
+    """Where files can be marked."""
+    try:
+        os.setxattr(tmp_path, "user.sandbox_kernel.kept", b"")
+    except OSError:
+        pytest.skip("this file system has no such attributes")
+
+
+@pytest.mark.usefixtures("marks")
+def test_a_later_session_knows_what_a_sandbox_made(place: Place, tmp_path: Path) -> None:
+    """A notebook that is run again finds its own results; what the person made of them stays."""
+    names = ("same", "edited", "edited in place", "copied", "linked")
+    for name in names:
+        (place.layer / f"{name}.csv").write_text("first")
+    assert len(place.collect()[0]) == len(names)
+    (place.work / "draft").write_text("their")
+    os.replace(place.work / "draft", place.work / "edited.csv")
+    (place.work / "edited in place.csv").write_text("their")
+    shutil.copy2(place.work / "copied.csv", place.work / "draft")  # with its attributes
+    os.replace(place.work / "draft", place.work / "copied.csv")
+    (place.work / "linked.csv").unlink()
+    (place.work / "linked.csv").symlink_to("same.csv")
+    for name in names:
+        (place.layer / f"{name}.csv").unlink()
+        (place.layer / f"{name}.csv").write_text("second")
+    top = os.open(place.layer, os.O_PATH | os.O_DIRECTORY)
+    later = FileGate(top, str(place.work), DATA_FILES)
+    try:
+        report = later.collect()
+    finally:
+        later.close()
+    assert report.kept == ["same.csv"] and {why for _, why in report.inside} == {CAN_BE_KEPT[1]}
+    texts = {name: (place.work / f"{name}.csv").read_text() for name in names}
+    assert texts == {
+        "same": "second", "edited": "their", "edited in place": "their", "copied": "first", "linked": "second",
+    }  # fmt: skip
+
+
+def test_a_file_that_is_written_again_and_again_counts_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept, "KEPT_BYTES", 1000)
+    for n in range(20):
+        (place.layer / "a.csv").write_text(str(n % 10) * (500 + n))
+        assert place.collect() == ({"a.csv"}, {})
+    (place.layer / "b.csv").write_text("x" * 600)
+    assert place.collect() == (set(), {"b.csv": "too much was kept already"})
+
+
+def test_a_person_has_a_file_replaced(place: Place) -> None:
+    for name in ("a.csv", "b.csv"):
+        (place.work / name).write_text("theirs")
+        (place.layer / name).write_text("cell's")
+    (place.work / "b.csv").unlink()
+    (place.work / "b.csv").symlink_to(place.outside / "key.txt")
+    assert set(place.collect()[1]) == {"a.csv", "b.csv"}
+    assert place.gate.keep("a.csv") and (place.work / "a.csv").read_text() == "theirs"
+    assert place.gate.keep("a.csv", over=True) == "" and (place.work / "a.csv").read_text() == "cell's"
+    assert place.gate.keep("b.csv", over=True) and (place.outside / "key.txt").read_text() == SECRET, "no link"
+
+
+def test_what_the_person_changed_is_what_cells_have(place: Place) -> None:
+    """As long as they have not changed it, too."""
+    names = ("edited", "removed", "both", "same", "open")
+    for name in names:
+        (place.layer / f"{name}.csv").write_text("kept")
+    place.collect()
+    (place.work / "removed.csv").unlink()
+    for name in ("edited", "both"):
+        (place.work / f"{name}.csv").write_text("the person's")
+    (place.layer / "both.csv").write_text("the cell's")
+    asyncio.run(place.gate.refresh())
+    assert sorted(os.listdir(place.layer)) == ["both.csv", "open.csv", "same.csv"]
+    assert place.collect()[1].keys() == {"both.csv"} and (place.work / "both.csv").read_text() == "the person's"
+    (place.layer / "edited.csv").write_text("the cell's")  # in the folder, as far as a cell can see
+    assert place.collect()[1].keys() == {"edited.csv"}
+
+
+def test_a_disk_that_gives_no_answer_takes_nothing_away(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.layer / "a.csv").write_text("kept")
+    place.collect()
+
+    def fail(*_: object) -> int:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(kept, "descend", fail)
+        asyncio.run(place.gate.refresh())
+    assert os.listdir(place.layer) == ["a.csv"]
+
+
+def test_each_file_is_told_once(place: Place) -> None:
+    def told() -> tuple[list[str], list[str], bool]:
+        news, how = place.gate.news(place.gate.collect())
+        return sorted(news.kept), sorted(path for path, _ in news.inside), how
+
+    (place.layer / "a.csv").write_text("1")
+    _deep(place.layer, "__pycache__/b.pyc")
+    assert told() == (["a.csv"], [], False)
+    (place.layer / "a.csv").write_text("22")
+    (place.layer / "b.py").write_text("1")
+    assert told() == ([], ["b.py"], True)
+    (place.layer / "b.py").write_text("22")
+    (place.layer / "c.py").write_text("1")
+    assert told() == ([], ["c.py"], False)
 
 
 def test_a_file_of_the_person_is_never_written(place: Place) -> None:
@@ -214,8 +324,8 @@ def test_swapped_for_a_link_between_look_and_copy(place: Place, monkeypatch: pyt
 
 
 def test_growing_while_it_is_read(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "KEPT_BYTES", 1000)
-    monkeypatch.setattr(files, "_CHUNK", 100)
+    monkeypatch.setattr(kept, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(kept, "_CHUNK", 100)
     (place.layer / "a.csv").write_text("x" * 500)
     real = os.read
 
@@ -233,7 +343,7 @@ def test_the_person_writes_the_name_while_it_is_exchanged(place: Place, monkeypa
     (place.layer / "a.csv").write_text("x")
     place.collect()
     (place.layer / "a.csv").write_text("xx")
-    real, calls = files.linux.exchange, []
+    real, calls = kept.linux.exchange, []
 
     def late(folder: int, one: str, other: str) -> None:
         if not calls:
@@ -242,14 +352,14 @@ def test_the_person_writes_the_name_while_it_is_exchanged(place: Place, monkeypa
         calls.append(1)
         real(folder, one, other)
 
-    monkeypatch.setattr(files.linux, "exchange", late)
+    monkeypatch.setattr(kept.linux, "exchange", late)
     assert "a.csv" in place.collect()[1]
     assert (place.work / "a.csv").read_text() == "theirs" and os.listdir(place.work) == ["a.csv"]
 
 
 @pytest.mark.parametrize(("name", "value"), [("ENTRIES", 5), ("KEPT_FILES", 5), ("KEPT_BYTES", 5)])
 def test_the_whole_is_bounded(place: Place, monkeypatch: pytest.MonkeyPatch, name: str, value: int) -> None:
-    monkeypatch.setattr(files, name, value)
+    monkeypatch.setattr(kept if name.startswith("KEPT") else files, name, value)
     for n in range(50):
         (place.layer / f"{n}.csv").write_text("x")
     place.collect()
@@ -298,7 +408,7 @@ def test_no_folder_is_left_of_a_file_that_could_not_be_written(place: Place, mon
 
 
 def test_folders_count_as_files_do(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "KEPT_FILES", 10)
+    monkeypatch.setattr(kept, "KEPT_FILES", 10)
     for n in range(20):
         _deep(place.layer, f"{n}/a.csv")
         _deep(place.layer, f"deep{n}/{'d/' * 6}a.csv")

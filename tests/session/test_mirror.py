@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from sandbox_kernel.policy_values import DATA_FILES, SECRET_FILES
 from sandbox_kernel.session import mirror as mirrors
 from sandbox_kernel.session.files import FileGate
 from sandbox_kernel.session.mirror import Mirror
+from sandbox_kernel.session.seen import Seen
 
 from .folders import Folders
 
@@ -142,6 +145,54 @@ def test_a_replaced_file_is_read_again(apart: Place) -> None:
     os.replace(apart.work / "draft", apart.work / "data.csv")
     apart.mirror.refresh()
     assert (apart.cell / "data.csv").read_text() == "new" and not (apart.cell / "data.csv").is_symlink()
+
+
+def test_a_link_to_what_is_gone_goes(place: Place) -> None:
+    (place.cell / "sub" / "inner.csv").unlink()
+    (place.cell / "sub" / "inner.csv").write_text("the cell's")
+    for name in ("data.csv", "sub/inner.csv"):
+        (place.work / name).unlink()
+    place.mirror.refresh()
+    assert sorted(os.listdir(place.cell)) == ["sub"] and (place.cell / "sub" / "inner.csv").read_text() == "the cell's"
+    (place.work / "data.csv").write_text("back")
+    place.mirror.refresh()
+    assert (place.cell / "data.csv").read_text() == "back"
+
+
+def test_what_cells_made_earlier_they_can_make_anew(tmp_path: Path) -> None:
+    """Else a notebook that is run again would end where it writes its results."""
+    place = Place(tmp_path)
+    place.begin()
+    for name in ("out.csv", "sub/out.csv"):
+        (place.cell / name).write_text("first")
+    place.collect()
+    place.gate.close()
+    if not Seen.of((place.work / "out.csv").stat()).marked(str(place.work / "out.csv")):
+        pytest.skip("this file system has no such attributes")
+    (place.work / "sub" / "out.csv").write_text("the person's")
+    shutil.rmtree(place.cell)
+    place.cell.mkdir()
+    place.begin()
+    assert (place.cell / "sub" / "out.csv").is_symlink() and (place.cell / "out.csv").read_text() == "first"
+    assert place.collect() == (set(), {})
+    (place.cell / "out.csv").write_text("second")
+    assert place.collect()[0] == {"out.csv"} and (place.work / "out.csv").read_text() == "second"
+    (place.work / "out.csv").write_text("the person's")
+    asyncio.run(place.gate.refresh())
+    assert (place.cell / "out.csv").read_text() == "the person's"
+    place.gate.close()
+
+
+def test_a_cell_that_waits_for_a_file_sees_it(place: Place) -> None:
+    async def wait() -> None:
+        busy = False
+        place.gate.follow(asyncio.get_running_loop(), lambda: busy)
+        (place.work / "later.csv").touch()
+        busy = True
+        while not (place.cell / "later.csv").exists():
+            await asyncio.sleep(0.01)
+
+    asyncio.run(asyncio.wait_for(wait(), 60))
 
 
 def test_links_of_the_person_lead_where_their_rules_lead(apart: Place) -> None:

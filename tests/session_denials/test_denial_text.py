@@ -28,10 +28,11 @@ NET, LEVEL = "network.mode", "isolation.level"
         ("OSError", "[Errno 24] Too many open files: 'x'", "One process may have 1,024 files open: limits.open_files"),
         ("OSError", "[Errno 27] File too large", "A file may have 1 GiB: limits.file_size and limits.disk"),
         ("OSError", "[Errno 28] No space left on device", "limits.home, limits.disk in the policy."),
+        ("OSError", "[Errno 75] Value too large for defined data type: 'a.csv'", "belongs to another user or group"),
     ],
 )
 def test_an_error_that_a_limit_causes_names_it(name: str, text: str, line: str) -> None:
-    facts = replace(FULL, process_memory=7 << 29, processes=256, open_files=1024, file_size=1 << 30)
+    facts = replace(FULL, process_memory=7 << 29, processes=256, open_files=1024, file_size=1 << 30, layered=True)
     assert line in str(limit_hint(name, text, facts))
 
 
