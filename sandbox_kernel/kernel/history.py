@@ -9,9 +9,12 @@ import asyncio
 import contextlib
 import logging
 import math
+import operator
+import sqlite3
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +29,7 @@ _SLICE_S = 0.02  # that the front is kept from other work at a time
 _CELLS_HELD = 10_000
 # Texts of this session's cells in memory; older ones are asked of the database. A kernel may live for months.
 _LATEST = 2000
+_PAGES_KIB = 256  # of the database, in memory
 # The count is the worker's word, and a cell may set it to anything.
 _GAP = 1000
 # Each magic in a cell makes IPython read all of it again, up to 500 times: that could hold up the front for minutes.
@@ -50,6 +54,55 @@ class _NoShell:
 
 
 InteractiveShellABC.register(_NoShell)
+
+
+class _Connection(sqlite3.Connection):
+    """One that keeps few pages of the file in memory. As many as sqlite likes, 2 MB, are there after a long day."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        with contextlib.suppress(sqlite3.Error):  # IPython has its own way with a file that is no database
+            self.execute(f"PRAGMA cache_size = -{_PAGES_KIB}")
+
+
+class _Lines(list[str]):
+    """Texts by their cell's number, from 1 on. Only the latest are here, and "" stands for the older ones.
+
+    IPython's own list has a place for each cell that there ever was.
+    """
+
+    def __init__(self) -> None:
+        super().__init__([""])
+        self._gone = 0
+
+    def __len__(self) -> int:
+        return self._gone + super().__len__()
+
+    def __iter__(self) -> Iterator[str]:
+        return chain(repeat("", self._gone), super().__iter__())
+
+    def __getitem__(self, at: Any) -> Any:
+        if isinstance(at, slice):
+            return list(self)[at]
+        place = operator.index(at)
+        place += len(self) if place < 0 else 0
+        if not 0 <= place < len(self):
+            raise IndexError(at)
+        return super().__getitem__(place - self._gone) if place >= self._gone else ""
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        """Begin anew with these lines, as IPython does for a new session: ``lines[:] = [""]``."""
+        if at != slice(None):
+            raise TypeError("lines are added, and never changed")
+        self._gone = 0
+        super().__setitem__(at, value)
+
+    def append(self, text: str) -> None:
+        """One more; the oldest goes."""
+        super().append(text)
+        if super().__len__() > _LATEST:
+            super().__delitem__(0)
+            self._gone += 1
 
 
 class History:
@@ -78,10 +131,13 @@ class History:
 
     def _open(self) -> HistoryManager:
         if self._manager is None:
-            file = Path(self._profile) / "history.sqlite" if self._profile else Path(":memory:")
+            # (A path, not a text: IPython could not put a file aside that is no database.)
+            file: Any = Path(self._profile) / "history.sqlite" if self._profile else ":memory:"
             shell: Any = _NoShell()
-            self._manager = HistoryManager(shell=shell, hist_file=str(file))
+            options = {"check_same_thread": False, "factory": _Connection}
+            self._manager = HistoryManager(shell=shell, hist_file=file, connection_options=options)
             self._manager.db_cache_size = _CELLS_HELD
+            self._manager.input_hist_parsed, self._manager.input_hist_raw = _Lines(), _Lines()
         return self._manager
 
     def store(self, line: int, code: str) -> int:
@@ -111,10 +167,7 @@ class History:
             manager.input_hist_parsed.append("")
             manager.input_hist_raw.append("")
         manager.store_inputs(line, cooked, code)
-        old = line - _LATEST
-        if old > 0:
-            manager.input_hist_parsed[old] = manager.input_hist_raw[old] = ""
-            manager.output_hist_reprs.pop(old, None)
+        manager.output_hist_reprs.pop(line - _LATEST, None)
 
     def _write(self) -> None:
         """Tell the manager, and wake its thread that writes."""
