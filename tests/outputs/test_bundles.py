@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from typing import Any
 
 import pytest
@@ -209,3 +210,38 @@ class TestFigures:
         text = json.dumps(shown({"application/vnd.vegalite.v5+json": {"mark": "bar", **chart}})["data"])
         for word in ("e.org", "/api/contents", "element", "window", "event", "uctor", "usermeta", '"image"', "/api/"):
             assert word not in text
+
+
+# ------------------------------------------------------------ frames for script
+
+_FOREIGN = "foreign scripts, styles or images"
+LOADED = [
+    "<script src='https://e.org/a.js'></script>", "<div></div><SCRIPT async\n SRC = //e.org/a.js></script>",
+    "<link rel=stylesheet href=\"http://e.org/a.css\"><script>1</script>", "<img src=https://e.org/x.png><canvas>",
+    '<iframe srcdoc="&lt;script src=&quot;https://e.org/a.js&quot;&gt;&lt;/script&gt;"></iframe>',
+    "<iframe srcdoc='&lt;head&gt;&lt;link x=&quot;1&quot; href=&#x27;//e.org/a.css&#x27;/&gt;'></iframe>",
+]
+OWN = [
+    "<script>const a = 'https://e.org'; draw()</script>", "<a href='https://e.org'>x</a><script>1</script>",
+    "<img src='data:image/png;base64,AA=='><script>1</script>", "<script>1</script><p>src=//e.org",
+    "<iframe srcdoc='&lt;script&gt;1&lt;/script&gt; &lt;a href=//e.org&gt;'></iframe>", "<canvas></canvas>",
+]
+
+
+@pytest.mark.parametrize("html", LOADED)
+def test_a_frame_that_may_stay_empty_says_why(html: str) -> None:
+    framed = shown({"text/html": html}, html="frame")["data"]["text/html"]
+    assert 'sandbox="allow-scripts"' in framed and f"[The sandbox removed from this output: {_FOREIGN}]" in framed
+
+
+@pytest.mark.parametrize("html", OWN)
+def test_a_frame_that_has_all_it_needs_says_nothing(html: str) -> None:
+    framed = shown({"text/html": html}, html="frame")["data"]["text/html"]
+    assert 'sandbox="allow-scripts"' in framed and "The sandbox removed" not in framed
+
+
+@pytest.mark.parametrize("html", ["<script " + "src = " * 1_900_000, "<script>" + "&lt;img " * 1_400_000])
+def test_a_frame_takes_no_more_time_than_its_length_needs(html: str) -> None:
+    began = time.process_time()
+    shown({"text/html": html}, html="frame")
+    assert time.process_time() - began < 3
