@@ -16,6 +16,7 @@ from traitlets.config.loader import Config
 from ..policy import Resolved
 from .front import SandboxedKernel
 from .iopub import IOPub
+from .wire import Wire
 
 # Signatures that are remembered, so that a message cannot be sent a second time by somebody who only saw it. Stock
 # keeps 65,536 of them, which is 10 MB for a kernel that has lived long.
@@ -97,6 +98,9 @@ class SandboxApp(IPKernelApp):
         """Nothing was redirected."""
 
     # ---- sockets
+
+    def _session_default(self) -> Wire:
+        return Wire(parent=self)
 
     def _ip_default(self) -> str:
         """Loopback, if the connection file names no other: stock looks at all interfaces before it says the same."""
