@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 
-from .arrow import charge_texts, quick, split_texts
 from .construct import integers
-from .construct_numpy import Array, object_array
+from .construct_numpy import Array
+from .construct_texts import build_string
 from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LENGTH, SLOW_FREQUENCY_LENGTH
 
 if TYPE_CHECKING:
     from .receiver import Receiver
 
 _LEVELS = 256
-QUICK_TEXTS = 512  # strings; from there on Arrow memory is filled without an object for each
 
 
 def _flat(array: Any, kinds: str) -> Array:
@@ -55,10 +53,10 @@ def _unfold(receiver: Receiver, index: pd.Index) -> None:
         receiver.charge(16 * len(index))
 
 
-def _rows_have_data(receiver: Receiver, index: pd.Index) -> None:
+def _rows_have_data(receiver: Receiver, index: pd.Index, rows: int) -> None:
     """Take back what a range promised: there is at least a byte of data for each of its labels."""
-    if isinstance(index, pd.RangeIndex):
-        receiver.promise(-8 * len(index))
+    if type(index) is pd.RangeIndex:
+        receiver.promise(-8 * rows)
 
 
 # --- extension arrays ---------------------------------------------------------------------------------------
@@ -146,61 +144,13 @@ def _masked(receiver: Receiver, values: Any, missing: Any) -> Any:
     return arrays.get(values.dtype.kind, pd.arrays.IntegerArray)(values, missing)
 
 
-def _holds_texts(column: Any, modes: str = "spcmNv") -> bool:
-    """Whether a column can only have strings and None in it."""
-    if type(column) is not tuple or len(column) < 2 or type(column[0]) is not str or column[0] not in modes:
-        return False
-    integers(column[1])
-    if column[0] == "c":
-        return _holds_texts(column[-1], "sp")
-    if column[0] == "m":
-        return type(column[-1]) is tuple and all(_holds_texts(part, "spcN") for part in column[-1])
-    return column[0] != "v" or column[1] == 0
-
-
-def _string(receiver: Receiver, storage: Any, missing: Any, column: Any) -> Any:
-    if storage not in ("python", "pyarrow") or missing not in ("nan", "NA"):
-        raise ValueError("a column of strings is of no known kind")
-    if not _holds_texts(column):
-        raise ValueError("a column of strings has other values")
-    dtype = _string_dtype(storage, missing)
-    if dtype is not None and dtype.storage != "python" and column[1] >= QUICK_TEXTS and quick(column):
-        return dtype.__from_arrow__(split_texts(receiver, column))
-    values = object_array(receiver, column)
-    receiver.charge(16 * len(values))
-    if dtype is not None and dtype.storage != "python":
-        charge_texts(receiver, values)
-    if dtype is None:
-        return np.where(values == None, np.nan, values)  # noqa: E711 - for each element
-    return dtype.construct_array_type()._from_sequence(values, dtype=dtype)  # `pd.array`, without its questions
-
-
-@cache
-def _string_dtype(storage: str, missing: str) -> Any:
-    """The dtype that this pandas has for these strings; None if it can only keep them as objects."""
-    for kept in dict.fromkeys((storage, "python")):
-        try:
-            if missing == "NA":
-                return pd.StringDtype(kept)
-            if _NAN_STRINGS:
-                return pd.StringDtype(kept, na_value=np.nan)
-            if kept == "pyarrow":
-                return pd.StringDtype("pyarrow_numpy")
-        except ImportError:
-            continue
-    return None
-
-
-_NAN_STRINGS = int(pd.__version__.partition(".")[0]) >= 3 or pd.__version__.startswith("2.3")
-
-
 def _arrow(receiver: Receiver, text: Any, values: Any, missing: Any) -> Any:
     from .arrow import NUMBERS, TEXTS, build_arrow
 
     if text in NUMBERS and type(values) is np.ndarray and values.dtype.str == NUMBERS[text]:
         return build_arrow(receiver, text, _masked(receiver, values, missing), None)
     if text in TEXTS and missing is None:
-        return build_arrow(receiver, text, _string(receiver, "python", "NA", values), None)
+        return build_arrow(receiver, text, build_string(receiver, "python", "NA", values), None)
     raise ValueError("an Arrow column is of no known type")
 
 
@@ -216,7 +166,7 @@ def _numpy(receiver: Receiver, array: Any) -> Any:
 
 _EXTENSIONS: dict[Any, Callable[..., Any]] = {
     "categorical": _categorical, "zoned": _zoned, "period": _period, "interval": _interval, "sparse": _sparse,
-    "masked": _masked, "string": _string, "arrow": _arrow, "numpy": _numpy,
+    "masked": _masked, "string": build_string, "arrow": _arrow, "numpy": _numpy,
 }  # fmt: skip
 
 
@@ -232,11 +182,13 @@ def build_index(receiver: Receiver, kind: Any, parts: Any, name: Any) -> pd.Inde
 
 def _range(receiver: Receiver, name: Any, start: Any, stop: Any, step: Any) -> pd.Index:
     integers(start, stop, step)
-    if any(abs(part) >= 2**62 for part in (start, stop, step)) or len(range(start, stop, step)) > LENGTH:
+    if max(start, stop, step) >= 2**62 or min(start, stop, step) <= -(2**62):
         raise ValueError("a range of labels is too long")
-    index = pd.RangeIndex(start, stop, step, name=name)
-    receiver.promise(8 * len(index))
-    return index
+    length = len(range(start, stop, step))
+    if length > LENGTH:
+        raise ValueError("a range of labels is too long")
+    receiver.promise(8 * length)
+    return pd.RangeIndex(start, stop, step, name=name)
 
 
 def _multi(receiver: Receiver, name: Any, levels: Any, codes: Any, sortorder: Any, names: Any) -> pd.Index:
@@ -300,24 +252,25 @@ def _column(values: Any) -> Any:
 
 def build_frame(receiver: Receiver, labels: Any, index: Any, data: Any, attrs: Any, duplicates: Any) -> pd.DataFrame:
     labels, index = _index_argument(labels), _index_argument(index)
+    rows = len(index)
     if type(data) is np.ndarray:
-        if data.shape != (len(index), len(labels)) or not COLUMN_DTYPE.fullmatch(data.dtype.str):
+        if data.shape != (rows, len(labels)) or not COLUMN_DTYPE.fullmatch(data.dtype.str):
             raise ValueError("a table has another shape than labels")
         frame = pd.DataFrame(data, index=index, columns=labels, copy=False)
         if data.size:
-            _rows_have_data(receiver, index)
+            _rows_have_data(receiver, index, rows)
     else:
         if type(data) is not tuple or len(data) != len(labels):
             raise ValueError("a table has other columns than labels")
         columns = {}
         for number, values in enumerate(data):
-            if len(_column(values)) != len(index):
+            if len(_column(values)) != rows:
                 raise ValueError("a column has another length than the index")
             columns[number] = _unchanged(values, index)
         frame = pd.DataFrame(columns, index=index, copy=False)
         frame.columns = labels
         if not all(map(_is_sparse, data)):
-            _rows_have_data(receiver, index)
+            _rows_have_data(receiver, index, rows)
     return _finished(receiver, frame, attrs, duplicates)
 
 
@@ -340,7 +293,7 @@ def build_series(receiver: Receiver, data: Any, index: Any, name: Any, attrs: An
     dtype = object if type(values) is np.ndarray and values.dtype == object else None
     series = pd.Series(values, index=index, name=name, dtype=dtype, copy=False)
     if not _is_sparse(values):
-        _rows_have_data(receiver, index)
+        _rows_have_data(receiver, index, len(values))
     return _finished(receiver, series, attrs, duplicates)
 
 

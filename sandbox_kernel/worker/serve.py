@@ -26,7 +26,7 @@ from .kernel import WorkerKernel
 from .link import Link, Request, leave
 from .per_shell import MAIN
 from .session import clip_count, clip_error, packets_of
-from .signals import ignore, undisturbed
+from .signals import handle, ignore, undisturbed
 from .values import AT_ONCE, Values
 from .wakeup import Bell, Wakeup
 
@@ -190,7 +190,7 @@ class Server:
         content: dict[str, Any] | None = None
         try:
             self._wakeup.arm()
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            handle(signal.SIGINT, signal.default_int_handler)
             content = await self._answer(request)
         except BaseException as error:  # an interrupt just before or after the cell, among others
             content = self._failure(request, error)
@@ -207,7 +207,7 @@ class Server:
             if not request.begun:  # else it was broken off
                 request.begun = True
                 self._wakeup.arm()
-                signal.signal(signal.SIGINT, signal.default_int_handler)
+                handle(signal.SIGINT, signal.default_int_handler)
                 content = self._context.run(self._answer_at_once, request)
         except BaseException as error:
             content = self._failure(request, error)
@@ -238,7 +238,7 @@ class Server:
             return
         while True:
             try:
-                signal.signal(signal.SIGINT, ignore)
+                handle(signal.SIGINT, ignore)
                 break
             except BaseException:  # noqa: S112 - an interrupt that came too late: it hits nothing
                 continue

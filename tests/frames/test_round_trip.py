@@ -195,6 +195,16 @@ def test_a_small_table_keeps_the_type_of_each_column(kind: str) -> None:
     assert_crosses(pd.DataFrame({"a": column, "b": column})[::2])
 
 
+def test_the_same_texts_twice_are_two_columns() -> None:
+    frame = pd.DataFrame({"s": pd.Series(["a", "b", "c"], dtype="string" if not PANDAS_3 else "str")})
+    first, second = round_trip(frame), round_trip(frame)
+    first.loc[0, "s"] = "changed"
+    first["s"].array[1] = "changed"
+    first.columns.name = "changed"
+    pd.testing.assert_frame_equal(second, frame)
+    pd.testing.assert_frame_equal(round_trip(frame), frame)
+
+
 def test_columns_that_were_added_are_not_copied_together() -> None:
     frame = pd.DataFrame({"a": np.arange(5000.0)})
     frame["b"] = np.arange(5000.0)
