@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,3 +57,10 @@ def host_pid(pidfd: int | None) -> int:
             if line.startswith("Pid:"):
                 return int(line.split()[1])
     return -1
+
+
+def has_ended(pidfd: int) -> bool:
+    """Whether the process behind a pidfd is dead: nothing that is read about it counts then."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))

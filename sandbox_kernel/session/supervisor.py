@@ -20,7 +20,7 @@ from ..report import describe_exit
 from .copies import Copies, Copy
 from .family import Event, Seat
 from .link import WorkerLink
-from .proofs import judge, judge_outside
+from .proofs import has_ended, judge, judge_outside
 
 WAKE_S = 5.0  # until a copy that is woken is ready
 START_S = 60.0  # until the zygote is ready, and until a worker is ready
@@ -239,15 +239,15 @@ class Supervisor:
     def _meet(self) -> None:
         """Take the worker into service once its greeting and the zygote's word about the fork have come.
 
-        They come by two sockets, in any order. Before the first request the front looks at the worker's process
-        from outside.
+        They come by two sockets, in any order. Before the first request the front looks at it from outside.
         """
         if self.worker is None or self._greeting is None or self.worker.pidfd is None or self._ready.done():
             return
         seen = outside_proofs(self.worker.pid, self.level)
         problem = judge_outside(self.level, seen)
         if problem is not None:
-            self._fail(problem)
+            if not has_ended(self.worker.pidfd):  # (else the zygote says so in a moment)
+                self._fail(problem)
             return
         if self.worker.number == 1 and self.level != "full":
             self.proofs += seen

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,15 @@ import pytest
 
 from sandbox_kernel.channel.framing import PACKET_BYTES, Assembler, encode
 from sandbox_kernel.channel.schema import InputRequest, Publish
-from sandbox_kernel.errors import MemoryLimit, OutputLimit, RequestTooLarge, SandboxError, TimeLimit, WorkerLost
+from sandbox_kernel.errors import (
+    IsolationUnavailable,
+    MemoryLimit,
+    OutputLimit,
+    RequestTooLarge,
+    SandboxError,
+    TimeLimit,
+    WorkerLost,
+)
 from sandbox_kernel.launch.cgroup import Cgroup
 from sandbox_kernel.policy import Limits, Policy, Recovery
 from sandbox_kernel.session import supervisor
@@ -110,6 +119,7 @@ class Zygote:
         self.dead: list[int] = []
         self.slow = False  # whether what it kills lives on until the test lets it exit
         self.interrupted = asyncio.Event()
+        self.process = os.getpid()  # behind the workers' pidfds
         self.tell(event="ready", level="full", pid=os.getpid(), proofs=[], details={}, fds=[])
 
     def tell(self, **event: Any) -> None:
@@ -128,7 +138,7 @@ class Zygote:
     def fork(self, number: int, fds: list[int]) -> None:
         worker = Worker(number, [os.dup(fd) for fd in fds])
         self.workers.append(worker)
-        self.tell(event="forked", worker=number, pid=1, fds=[os.pidfd_open(os.getpid())])
+        self.tell(event="forked", worker=number, pid=1, fds=[os.pidfd_open(self.process)])
         worker.send(type="ready", python="3", banner="", execution_count=1)
 
     def signal(self, number: int, what: int, *, group: bool = False) -> None:
@@ -604,6 +614,41 @@ def test_a_completion_that_hangs_can_be_interrupted_and_ended(run: Run) -> None:
         assert (await task)["status"] == "ok"
 
     run(Limits(interrupt_grace=0.1), test)
+
+
+@pytest.mark.parametrize("dead", [True, False])
+def test_what_is_read_about_a_worker_that_has_died_does_not_count(
+    run: Run, monkeypatch: pytest.MonkeyPatch, dead: bool
+) -> None:
+    process = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+
+    async def test(s: Setting) -> None:
+        seen = {"layer": "seccomp", "tried": "filter seen from outside", "saw": "filters 0", "ok": False}
+        monkeypatch.setattr(supervisor, "outside_proofs", lambda *_args: [seen] if len(s.zygote.workers) == 1 else [])
+        s.zygote.process = process.pid
+        request = s.session.request("execute", "cell", {"content": {"code": "", "silent": False}})
+        task = asyncio.create_task(request)
+        if not dead:
+            with pytest.raises(IsolationUnavailable, match="filters 0"):
+                await task
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        while not s.zygote.workers:
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)  # it is met
+        assert s.session.supervisor.failed is None
+        s.zygote.process = os.getpid()
+        s.zygote.exit(signal.SIGKILL)
+        with pytest.raises(WorkerLost):
+            await task
+        task = await s.cell("next")
+        s.worker.reply()
+        assert (await task)["status"] == "ok"
+
+    run(Limits(), test)
+    process.communicate()
 
 
 def test_a_zygote_that_ends_ends_the_watch(run: Run) -> None:
