@@ -230,6 +230,22 @@ def test_signal_to_everybody_reaches_nobody_outside(running: Front) -> None:
     assert running("lives", victim)
 
 
+SLOW_BUILDER = """
+import time
+from sandbox_kernel.confine import lockdown
+enter = lockdown.enter
+lockdown.enter = lambda plan, step, forked: enter(plan, step, lambda pid: (forked(pid), time.sleep(2.5)))
+"""
+
+
+def test_a_parent_that_ends_late_does_not_take_the_first_process_along() -> None:
+    with _front(os.getuid(), "full", before=SLOW_BUILDER) as front:
+        assert front.start()["event"] == "ready"
+        time.sleep(0.7)
+        front.worker()
+        assert front.ask("result = 42") == 42
+
+
 def test_ready_tells_what_was_done(running: Front) -> None:
     details = running.ready["details"]
     assert running.ready["level"] == running.level
