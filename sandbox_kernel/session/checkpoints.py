@@ -20,6 +20,7 @@ from .budget import MOST_S, SHARE, Budget, gives_up
 from .copies import Copies, Copy
 from .proctree import PAGE, Process, read_process
 from .supervisor import Supervisor
+from .woken import Woken
 
 KEPT = 3  # besides those with names
 NAMED = 8
@@ -34,7 +35,7 @@ _ALONE = 0.8  # of the memory limit; a worker that holds more is the cause by it
 _NO_ROOM = "the session holds so much memory that a copy has no room"
 
 
-class Checkpoints:
+class Checkpoints(Woken):
     """Decides over the copies of one session.
 
     Args:
@@ -54,7 +55,8 @@ class Checkpoints:
         ask: Callable[[int, list[int]], Awaitable[dict[str, Any]]],
         made: Callable[[Copy, int], None] = lambda _copy, _pid: None,
     ) -> None:  # fmt: skip
-        self._wanted, self._memory, self._supervisor = wanted, memory, supervisor
+        super().__init__(supervisor)
+        self._wanted, self._memory = wanted, memory
         self._ask, self._made = ask, made
         self._budget = Budget()
         self._timer: asyncio.TimerHandle | None = None
@@ -68,7 +70,6 @@ class Checkpoints:
         self._counted_s = 0.0  # of the copying since then, already taken from the budget
         self._cell_s = 0.0  # of that, in the running cell
         self._cell_began: float | None = None  # the worker's processor time then; the wall clock counts others, too
-        self._woken_at: tuple[int, int] | None = None  # the copy's cell, and the number of the next cell then
         self._owed: list[str] = []  # names of the copy that was woken, for the next one
         self.reason = ""
         self.names: dict[str, str] = {}
@@ -99,18 +100,6 @@ class Checkpoints:
         """The copies that could be woken, the oldest first: cell, names, and age in seconds."""
         now = time.monotonic()
         return [{"cell": c.cell, "names": list(c.names), "age_s": now - c.made} for c in self.sleeping()]
-
-    def begin_at(self, cell: int) -> None:
-        """The session begins with the state after this cell of another one."""
-        self._woken_at = (cell, self._supervisor.execution_count)
-
-    @property
-    def cell(self) -> int:
-        """Number of the last cell whose effects the variables have; 0: of none."""
-        count = self._supervisor.execution_count
-        if self._woken_at is not None and self._woken_at[1] in (-1, count):
-            return self._woken_at[0]
-        return count - 1
 
     async def rollback(self, to: int | str) -> None:
         """Go on from the copy that was made after this cell, or has this name. Newer ones without names are given up.

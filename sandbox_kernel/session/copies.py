@@ -100,6 +100,14 @@ class Copies:
         found = [copy for copy in self.sleeping() if not copy.aside] if copy is None else [copy]
         return self._all.pop(found[-1].number, None) if found else None
 
+    def give_up(self, cell: int) -> None:
+        """The state after this cell is of no use: its copies end, or are set aside when somebody gave them names."""
+        for copy in self.sleeping():
+            if copy.cell == cell and copy.names:
+                copy.aside = True
+            elif copy.cell == cell:
+                self.drop(copy)
+
     def put(self, copy: Copy) -> None:
         """Take one over that another session has let go; it is the newest now."""
         copy.branch, number = False, copy.number

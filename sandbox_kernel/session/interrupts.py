@@ -66,9 +66,9 @@ class Interrupts:
         self._escalation = None
         if self.busy:
             self._runs.culprit = self._runs.main if self._runs.main.id else None
-            self._supervisor.kill(
-                WorkerLost(f"the cell went on for {self._grace_s:g} s after a second interrupt, so it was ended")
-            )
+            error = WorkerLost(f"the cell went on for {self._grace_s:g} s after a second interrupt, so it was ended")
+            error.data["deaf"] = True
+            self._supervisor.kill(error)
 
     def disarm(self) -> None:
         """The process shall not be ended because of those that came."""

@@ -89,6 +89,7 @@ class Run:
         self._grace = None
         if self.id and self.limit is error:
             error.lose(self._limits.interrupt_grace)
+            error.data["deaf"] = True
             self._kill(self, error)
 
     def disarm(self) -> None:

@@ -48,7 +48,7 @@ class Supervisor:
         level, proofs, details: what the zygote reported, judged.
         worker: the worker's link; it takes requests once `ready`.
         counting: whether a cell runs that has the next number for itself, whatever becomes of it.
-        copies: sleeping copies of the worker; there once the sandbox is.
+        copies: sleeping copies of the worker; there once the sandbox is. before_wake: called before one is chosen.
         first_request: sent to each new worker before anything else.
         group: that the sandbox is put into once it is proven, and that ends with it; None: there is none.
     """
@@ -66,13 +66,14 @@ class Supervisor:
         self.proofs: list[dict[str, Any]] = []
         self.details: dict[str, Any] = {}
         self.execution_count = 1
-        self.counting = False
+        self.counting = self._closing = False
         self.first_request: dict[str, Any] | None = None
         self.group: Cgroup | None = None
         self.worker: WorkerLink | None = None
         self._zygote = None if isinstance(zygote, SandboxError) else zygote
         self._on_message, self._on_raw, self._on_lost, self._pressed = on_message, on_raw, on_lost, pressed
         self._on_zygote = on_zygote
+        self.before_wake: Callable[[SandboxError], None] = lambda _error: None  # that cost the worker
         self.copies: Copies | None = None
         self._waking: tuple[Copy, SandboxError] | None = None  # and the error that cost the last worker
         self._greeting: schema.Ready | None = None
@@ -82,7 +83,6 @@ class Supervisor:
         self._stop: asyncio.Future[None] | None = None
         self._dying: asyncio.Future[None] | None = None  # done when the worker that was killed is gone
         self._start_timer: asyncio.TimerHandle | None = None
-        self._closing = False
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to listen to the zygote on this loop; returns at once."""
@@ -278,8 +278,7 @@ class Supervisor:
         if worker is None or worker.number != number or self._zygote is None:
             return
         worker.drain()
-        # Whatever the dead worker's cells started must not live on beside the next worker.
-        self._zygote.kill(number)
+        self._zygote.kill(number)  # what the dead worker's cells started must not live on beside the next worker
         self._gone()
         worker.close()
         error = self._cause or self._zygote.family.breach(status) or WorkerLost(describe_exit(status))
@@ -288,6 +287,7 @@ class Supervisor:
         if self._waking is not None:  # what was to replace it did not wake either
             error, self._waking = self._waking[1], None
         chosen, self._chosen = self._chosen, None
+        self.before_wake(error)
         copy = self.copies.take(chosen) if self.copies is not None else None
         if copy is not None:
             self._wake(copy, error)

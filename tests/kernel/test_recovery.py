@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import queue
 import time
 from typing import Any
 
@@ -54,6 +55,56 @@ def test_the_variables_survive(start: Start, way: str, level: str) -> None:
     assert "lost" not in told
     kernel.good("assert x == 41 and double(4) == 8 and pair[0] is pair[1] is words and len(words) == 2")
     kernel.good("assert 'late' not in globals()")
+
+
+# Deaf from before the first line of each cell that comes after.
+HANGS = """
+import time
+def wait(lines):
+    while True:
+        try: time.sleep(60)
+        except BaseException: pass
+get_ipython().input_transformers_cleanup.append(wait)
+"""
+RAISES = """
+def broken(*args, **names): raise ValueError("no cell any more")
+type(get_ipython()).run_cell = type(get_ipython()).run_cell_async = broken
+"""
+
+
+def _forced(kernel: Running) -> str:
+    """What is told of a cell that is interrupted until it ends."""
+    while True:
+        request, reply = kernel.client.execute("x"), None
+        while reply is None:
+            with contextlib.suppress(queue.Empty):
+                reply = kernel.client.get_shell_msg(timeout=0.3)
+            if reply is not None and reply["parent_header"].get("msg_id") != request:
+                reply = None
+            elif reply is None:
+                kernel.manager.interrupt_kernel()
+        if "before it began" not in reply["content"]["evalue"]:
+            return str(reply["content"]["evalue"])
+
+
+def test_a_state_in_which_every_cell_hangs_is_given_up(start: Start) -> None:
+    kernel = start("auto", policy='[limits]\ninterrupt_grace = "300ms"\n')
+    _rested(kernel, "x = 41")
+    _rested(kernel, HANGS)
+    assert "as they were after cell [2]" in _forced(kernel), "nobody can tell it from a cell that takes long"
+    assert "as they were after cell [1]" in _forced(kernel)
+    kernel.good("assert x == 41")
+
+
+def test_a_state_in_which_every_cell_fails_is_given_up(kernel: Running) -> None:
+    _rested(kernel, "x = 41")
+    _rested(kernel, RAISES)
+    assert kernel.run("x").reply["ename"] == "ValueError", "it may have been a disturbance"
+    told = kernel.run("x").reply["evalue"]
+    assert "no cell any more" in told
+    outcome = kernel.good("assert x == 41")
+    assert "cells had changed what runs them, so that no other cell could be run in it" in outcome.stderr
+    assert "as they were after cell [1]" in outcome.stderr
 
 
 def test_the_count_goes_on(kernel: Running) -> None:
