@@ -139,6 +139,8 @@ def _listens(transport: str, ip: str, port: int) -> bool:
     family, address = (socket.AF_INET6 if ":" in ip else socket.AF_INET, (ip, port))  # type: tuple[int, Any]
     if transport == "ipc":
         family, address = socket.AF_UNIX, f"{ip}-{port}"
-    with socket.socket(family, socket.SOCK_STREAM) as end:
+    with socket.socket(family, socket.SOCK_STREAM) as end, contextlib.suppress(OSError):
         end.settimeout(ANSWER_S / 6)
-        return end.connect_ex(address) == 0
+        end.connect(address)
+        return True
+    return False

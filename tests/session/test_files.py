@@ -76,9 +76,9 @@ def test_a_later_session_knows_what_a_sandbox_made(place: Place, tmp_path: Path)
     for name in names:
         (place.layer / f"{name}.csv").write_text("first")
     assert len(place.collect()[0]) == len(names)
-    (place.work / "draft").write_text("their")
+    (place.work / "draft").write_text("theirs")
     os.replace(place.work / "draft", place.work / "edited.csv")
-    (place.work / "edited in place.csv").write_text("their")
+    (place.work / "edited in place.csv").write_text("theirs")
     shutil.copy2(place.work / "copied.csv", place.work / "draft")  # with its attributes
     os.replace(place.work / "draft", place.work / "copied.csv")
     (place.work / "linked.csv").unlink()
@@ -95,7 +95,7 @@ def test_a_later_session_knows_what_a_sandbox_made(place: Place, tmp_path: Path)
     assert report.kept == ["same.csv"] and {why for _, why in report.inside} == {CAN_BE_KEPT[1]}
     texts = {name: (place.work / f"{name}.csv").read_text() for name in names}
     assert texts == {
-        "same": "second", "edited": "their", "edited in place": "their", "copied": "first", "linked": "second",
+        "same": "second", "edited": "theirs", "edited in place": "theirs", "copied": "first", "linked": "second",
     }  # fmt: skip
 
 
