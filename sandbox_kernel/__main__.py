@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 
 
@@ -18,11 +17,13 @@ def relaunch() -> None:
     """Execute this module again with a clean environment and the launcher's secrets in a memory file."""
     import fcntl
     import marshal  # a built-in; what is written here is read by this process only, and json takes 5 ms to import
+    from importlib import import_module
 
     from .kernel.environment import clean_environment, hidden_paths
 
     # A client may interrupt a kernel that is still starting; that must not kill it. The disposition survives exec.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signals = import_module("_signal")  # `signal` makes enums of the same, which takes 3 ms
+    signals.signal(signals.SIGINT, signals.SIG_IGN)
     environment = clean_environment(os.environ, os.getcwd())
     secrets = os.memfd_create("launch", os.MFD_ALLOW_SEALING)
     os.write(secrets, marshal.dumps((dict(os.environ), sys.argv[1:])))

@@ -29,7 +29,7 @@ class Refused(Protocol):
     def count(self) -> int: ...
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class _Open:
     """A log of this process."""
 

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
 import msgspec
 
 from .errors import PolicyError
+from .frozen import Frozen
 from .launcher import ADMINISTRATOR, POLICY_VARIABLE, policy_files
 from .policy_layers import BUILT_IN as BUILT_IN
 from .policy_layers import Layers, is_path, preset_file, presets, read_toml
@@ -136,8 +136,7 @@ class Policy(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 Override = Policy | Mapping[str, Any] | str | Path | None
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(Frozen):
     """A policy and where each of its values came from.
 
     Attributes:
@@ -145,8 +144,12 @@ class Resolved:
         origins: for each key such as "limits.memory" the file, preset or "built-in default" that decided.
     """
 
-    policy: Policy = field(default_factory=Policy)
-    origins: Mapping[str, str] = field(default_factory=lambda: dict.fromkeys(KEYS, BUILT_IN))
+    policy: Policy
+    origins: Mapping[str, str]
+
+    def __init__(self, policy: Policy | None = None, origins: Mapping[str, str] | None = None) -> None:
+        found = dict.fromkeys(KEYS, BUILT_IN) if origins is None else origins
+        super().__init__(Policy() if policy is None else policy, found)
 
     def to_json(self) -> str:
         """One line that `from_json` takes; holds what differs from the defaults."""

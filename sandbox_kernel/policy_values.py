@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 from msgspec import Meta
 
 from .errors import PolicyError
+from .frozen import Frozen
 from .launcher import inside
 from .quantities import parse_count, parse_seconds, parse_size, show_seconds, show_size
 
@@ -73,8 +73,7 @@ STRENGTH: dict[str, frozenset[str]] = {
 }
 
 
-@dataclass(frozen=True)
-class Key:
+class Key(Frozen):
     """A key of the policy, such as ``limits.memory``.
 
     Attributes:

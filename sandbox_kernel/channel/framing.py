@@ -22,12 +22,12 @@ import json
 import re
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
 from ..errors import ProtocolError
+from ..frozen import Frozen
 
 PACKET_BYTES = 64 * 1024
 FIRST = 1
@@ -45,8 +45,7 @@ _FLAGS = tuple(bytes((flags,)) for flags in range(4))
 MIB = 1024 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Frozen):
     """What one frame may hold. The receiver enforces them; a sender checks them to fail early and in words.
 
     Attributes:
@@ -71,12 +70,13 @@ DEFAULT_BOUNDS = Bounds()
 FROM_WORKER = Bounds(frame_bytes=64 * MIB)
 
 
-@dataclass(frozen=True, slots=True)
 class Frame:
     """One received frame: the JSON text, not parsed yet, and read-only views of the buffers."""
 
-    json: bytes
-    buffers: list[memoryview]
+    __slots__ = ("buffers", "json")
+
+    def __init__(self, json: bytes, buffers: list[memoryview]) -> None:
+        self.json, self.buffers = json, buffers
 
 
 class FrameTooLarge(ValueError):

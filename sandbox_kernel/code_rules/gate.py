@@ -5,16 +5,16 @@ from __future__ import annotations
 import ast
 import asyncio
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from ..errors import PolicyRefusal
-from .cells import plain_python
-from .check import SYNTAX, Checker
 from .rules import CodeRules, Violation, refusal
 
 if TYPE_CHECKING:
     from ..policy import Code
+    from .checker import Checker
 
 
 class CodeGate:
@@ -26,7 +26,7 @@ class CodeGate:
 
     def __init__(self, code: Code) -> None:
         rules = CodeRules.from_policy(code)
-        self._checker = Checker(rules)
+        self._rules = rules
         watched: dict[str, Any] = {}
         if rules.restricts_imports:
             watched.update(imports_allow=rules.imports_allow, imports_deny=rules.imports_deny)
@@ -36,12 +36,18 @@ class CodeGate:
             watched["ticks"] = code.ticks
         self.at_run_time = {"code_rules": watched} if watched else {}
 
+    @cached_property
+    def _checker(self) -> Checker:
+        from .checker import Checker
+
+        return Checker(self._rules)
+
     async def refusal(self, code: str, expressions: object) -> PolicyRefusal | None:
         """Why a cell, or an expression that its client asks for with it, may not run; None when it may.
 
         Reads in a thread: a cell of 200,000 characters takes seconds, and the front answers meanwhile.
         """
-        if not self._checker.rules:
+        if not self._rules:
             return None
         asked = expressions if isinstance(expressions, Mapping) else {}
         return refusal(await asyncio.to_thread(self._violations, code, asked))
@@ -51,11 +57,13 @@ class CodeGate:
 
         Whoever evaluates it may mend what Python cannot read, and then it would be code that nobody has checked.
         """
-        if not self._checker.rules:
+        if not self._rules:
             return None
         return refusal(await asyncio.to_thread(self._violations_of, [dedent(text).strip() for text in texts]))
 
     def _violations_of(self, texts: Sequence[str]) -> list[Violation]:
+        from .checker import SYNTAX
+
         found: list[Violation] = []
         for text in texts:
             found += self._checker.check_expression(text)
@@ -67,6 +75,9 @@ class CodeGate:
         return found
 
     def _violations(self, code: str, expressions: Mapping[str, object]) -> list[Violation]:
+        from .cells import plain_python
+        from .checker import SYNTAX
+
         # IPython reads a long cell many times over, so its length comes first.
         found = self._checker.check(code if self._checker.too_long(code) else plain_python(code))
         for text in expressions.values():

@@ -10,9 +10,9 @@ import errno
 import os
 import stat
 import struct
-from dataclasses import dataclass
 
 from .. import linux
+from ..frozen import Frozen
 
 # File rights (linux/landlock.h), with the ABI that brought them.
 EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
@@ -50,8 +50,7 @@ _LOSSES = {
 }
 
 
-@dataclass(frozen=True)
-class Rules:
+class Rules(Frozen):
     """What is granted; everything else is refused.
 
     Attributes:

@@ -9,7 +9,6 @@ secret: they are forked before the front reads any.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import errno
 import json
 import os
@@ -189,7 +188,7 @@ def _build(
         oom_fd = _open_oom()
         if "namespaces" in plan.layers:
             steps("read the mounts")
-            expected = dataclasses.replace(expected, mounts=mounts.expected(plan))
+            expected = expected.replace(mounts=mounts.expected(plan))
         details = {
             "uid": os.getuid(), "gid": os.getgid(), "uid_strategy": plan.identity.strategy,
             "landlock_abi": plan.landlock_abi, "namespaces": namespaces.ids(), "notes": notes,

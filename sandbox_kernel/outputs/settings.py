@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
+
+from ..frozen import Frozen
 
 MIB = 1 << 20
 
@@ -19,8 +20,7 @@ _KIND_CHARS = 80
 _KINDS_SHOWN, _KINDS_KEPT = 6, 200
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Frozen):
     """The ``[outputs]`` table of the policy, as the gate needs it. Sizes in bytes.
 
     Attributes:

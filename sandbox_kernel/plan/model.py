@@ -6,12 +6,12 @@ Nothing beyond it decides anything: mounts, limits and rules are carried out by 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
+from ..frozen import Frozen
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+
+class Bind(Frozen):
     """A file or folder of the host at its own path; always nosuid and nodev.
 
     ``mapped``: shown with its owner's id replaced by the worker's ("try": plain where that is refused;
@@ -26,8 +26,7 @@ class Bind:
     layer: int = 0  # bytes of a private layer that takes all writing, for overlayfs; 0: none
 
 
-@dataclass(frozen=True, slots=True)
-class Tmpfs:
+class Tmpfs(Frozen):
     """A private writable folder of at most ``size`` bytes."""
 
     path: str
@@ -38,8 +37,7 @@ class Tmpfs:
 Access = Literal["list", "read", "read-exec", "read-write", "device"]  # the names of `landlock.RIGHTS`
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(Frozen):
     """A Landlock rule: what may be done on and below ``path`` ("list": names in it and below, no content)."""
 
     access: Access
@@ -66,8 +64,7 @@ STRATEGIES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(Frozen):
     """Who the worker is: host ids and how it gets at files of the front's user (`STRATEGIES`)."""
 
     strategy: Strategy
@@ -75,8 +72,7 @@ class Identity:
     gid: int
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Frozen):
     """Everything about one sandbox. Sizes in bytes.
 
     Attributes:

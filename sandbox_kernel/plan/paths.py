@@ -6,7 +6,8 @@ import os
 import pwd
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+
+from ..frozen import Frozen
 
 USER = "sandbox"  # the name that workers have
 HOMES = ("/home/sandbox", "/var/sandbox")  # the second where the workspace is or contains the first
@@ -107,8 +108,7 @@ def existing(paths: Iterable[str], links: list[tuple[str, str]]) -> list[str]:
     return list(found)
 
 
-@dataclass(frozen=True, slots=True)
-class Python:
+class Python(Frozen):
     """An interpreter, as it sees itself (the names are those of `sys`)."""
 
     executable: str

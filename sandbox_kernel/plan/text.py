@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import base64
-import dataclasses
 import json
 from collections.abc import Iterable
 from typing import Any
 
+from ..frozen import Frozen
 from .model import Bind, Grant, Identity, Plan, Tmpfs
 
 
 def dumps(plans: Iterable[Plan]) -> bytes:
     """The plans as JSON."""
-    return json.dumps([dataclasses.asdict(plan) for plan in plans], default=_translated).encode("ascii")
+    return json.dumps([plan.to_dict() for plan in plans], default=_translated).encode("ascii")
 
 
 def _translated(value: Any) -> Any:
+    if isinstance(value, Frozen):
+        return value.to_dict()
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
     return sorted(value)  # the layers

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import fnmatch
+import functools
 import os
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 
+from ..frozen import Frozen
 from .model import Access, Grant
 from .paths import inside
 
@@ -29,6 +30,12 @@ LATER = (
 PLACES = ("/run/notebook", "/var/notebook")
 
 
+@functools.cache  # each plan asks for the same
+def _matcher(patterns: tuple[str, ...]) -> Callable[[str], object]:
+    text = "|".join(map(fnmatch.translate, patterns))
+    return re.compile(text, re.IGNORECASE).match if text else lambda _name: None
+
+
 class Patterns:
     """Names that are hidden.
 
@@ -38,8 +45,7 @@ class Patterns:
 
     def __init__(self, patterns: Iterable[str]) -> None:
         self._patterns = tuple(patterns)
-        text = "|".join(fnmatch.translate(pattern) for pattern in self._patterns)
-        self._match: Callable[[str], object] = re.compile(text, re.IGNORECASE).match if text else lambda _name: None
+        self._match = _matcher(self._patterns)
 
     def __call__(self, name: str) -> bool:
         return self._match(name) is not None
@@ -53,8 +59,7 @@ class Patterns:
         return list(dict.fromkeys([*plain, *filter(self, LATER)]))
 
 
-@dataclass(frozen=True)
-class Hidden:
+class Hidden(Frozen):
     """What is to be hidden below a folder.
 
     Attributes:

@@ -15,9 +15,10 @@ import re
 import resource
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from .. import linux
+from ..frozen import Frozen
 
 Proof = dict[str, object]  # layer: str, tried: str, saw: str, ok: bool
 
@@ -39,8 +40,7 @@ _NUMBERS = {
 _SHARED_NUMBERS = {"io_uring_setup": 425, "clone3": 435, "landlock_create_ruleset": 444}
 
 
-@dataclass(frozen=True)
-class Expected:
+class Expected(Frozen):
     """What the launcher knows about the sandbox that it made.
 
     Attributes:
@@ -58,14 +58,14 @@ class Expected:
             Such a user cannot leave it (setgroups(2) needs a capability), and the worker gains nothing by it.
     """
 
-    namespaces: Mapping[str, str] = field(default_factory=dict)
-    environment: Mapping[str, str] = field(default_factory=dict)
-    rlimits: Mapping[int, tuple[int, int]] = field(default_factory=dict)
+    namespaces: Mapping[str, str] = MappingProxyType({})
+    environment: Mapping[str, str] = MappingProxyType({})
+    rlimits: Mapping[int, tuple[int, int]] = MappingProxyType({})
     fds: frozenset[int] = frozenset({0, 1, 2})
     canary: str = ""
     front_pid: int = 0
     landlock_abi: int = 0
-    mounts: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    mounts: Mapping[str, frozenset[str]] = MappingProxyType({})
     dumpable: bool = False
     root_group: bool = False
 

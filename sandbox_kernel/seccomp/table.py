@@ -10,9 +10,9 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from .. import linux
+from ..frozen import Frozen
 
 FILTER_LEVELS = ("full", "seccomp+landlock", "seccomp")
 
@@ -132,8 +132,7 @@ OWN_PID = 0x7FFF_FF01
 OWN_GROUP = 0x7FFF_FF02
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(Frozen):
     """One look at one argument of one call, on the low 32 bits of ``argument & mask``.
 
     Attributes:

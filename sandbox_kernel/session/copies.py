@@ -29,7 +29,7 @@ def checkpoint_name(name: object) -> bool:
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Copy:
     """One copy.
 

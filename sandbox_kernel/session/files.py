@@ -15,10 +15,10 @@ import os
 import stat
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ..frozen import Frozen
 from ..plan.make import in_force
 from ..plan.model import Plan
 from ..plan.workspace import Patterns
@@ -37,7 +37,6 @@ _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = _OPEN | os.O_DIRECTORY
 
 
-@dataclass
 class Report:
     """What became of the files that a cell made or changed. Paths below the notebook's folder.
 
@@ -46,12 +45,11 @@ class Report:
         inside: not written: path and why.
     """
 
-    kept: list[str] = field(default_factory=list)
-    inside: list[tuple[str, str]] = field(default_factory=list)
+    def __init__(self, kept: Iterable[str] = (), inside: Iterable[tuple[str, str]] = ()) -> None:
+        self.kept, self.inside = list(kept), list(inside)
 
 
-@dataclass(frozen=True)
-class Held:
+class Held(Frozen):
     """A file in the layer.
 
     Attributes:

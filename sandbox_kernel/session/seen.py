@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from dataclasses import dataclass
+
+from ..frozen import Frozen
 
 _MARK = "user.sandbox_kernel.kept"
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(Frozen):
     """A file's identity and state.
 
     Not the time of its last change of status, which giving it a name sets, too.

@@ -38,7 +38,7 @@ _QUICK_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _END: _Packet = (b"", [], socket.MSG_CMSG_CLOEXEC, None)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Request:
     """One message of the front: `op`, the `id` to answer to, all its `fields`, and the buffers beside it.
 
@@ -65,7 +65,7 @@ class Request:
         return self.owner.setdefault("shell", shell) == shell
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Waiter:
     """Somebody who has asked the front: `answer` is filled when it has come, and a byte is written to `wake`.
 
@@ -80,12 +80,12 @@ class Waiter:
     interrupted: bool = False
 
 
-@dataclass(slots=True)
 class _Inbox:
-    raw: deque[_Packet] = field(default_factory=deque)
-    requests: deque[Request] = field(default_factory=deque)
-    fds: list[int] = field(default_factory=list)  # of the frame that is being put together
-    last_id: str = ""
+    def __init__(self) -> None:
+        self.raw: deque[_Packet] = deque()
+        self.requests: deque[Request] = deque()
+        self.fds: list[int] = []  # of the frame that is being put together
+        self.last_id = ""
 
 
 def leave(status: int = 0) -> NoReturn:
