@@ -10,17 +10,19 @@ import contextlib
 import logging
 import math
 import operator
-import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.history import HistoryAccessor, HistoryManager
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShellABC
+
+if TYPE_CHECKING:
+    import sqlite3
 
 _OUTPUT_CHARS = 100_000
 # IPython commits each cell to the disk, which costs more than all the rest of a small cell.
@@ -56,13 +58,14 @@ class _NoShell:
 InteractiveShellABC.register(_NoShell)
 
 
-class _Connection(sqlite3.Connection):
+def _connection(*arguments: Any, **options: Any) -> sqlite3.Connection:
     """One that keeps few pages of the file in memory. As many as sqlite likes, 2 MB, are there after a long day."""
+    import sqlite3  # not at the start of the kernel, which has no history yet
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        with contextlib.suppress(sqlite3.Error):  # IPython has its own way with a file that is no database
-            self.execute(f"PRAGMA cache_size = -{_PAGES_KIB}")
+    made = sqlite3.Connection(*arguments, **options)
+    with contextlib.suppress(sqlite3.Error):  # IPython has its own way with a file that is no database
+        made.execute(f"PRAGMA cache_size = -{_PAGES_KIB}")
+    return made
 
 
 class _Lines(list[str]):
@@ -134,7 +137,7 @@ class History:
             # (A path, not a text: IPython could not put a file aside that is no database.)
             file: Any = Path(self._profile) / "history.sqlite" if self._profile else ":memory:"
             shell: Any = _NoShell()
-            options = {"check_same_thread": False, "factory": _Connection}
+            options = {"check_same_thread": False, "factory": _connection}
             self._manager = HistoryManager(shell=shell, hist_file=file, connection_options=options)
             self._manager.db_cache_size = _CELLS_HELD
             self._manager.input_hist_parsed, self._manager.input_hist_raw = _Lines(), _Lines()
