@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -16,9 +18,17 @@ import pytest
 
 # Before anything imports Jupyter: the history, profiles and settings of whoever runs the tests must neither
 # change their outcome nor be changed by them. What the environment has installed stays visible.
-_private = tempfile.TemporaryDirectory(prefix="sandbox-kernel-tests-")
+_private = tempfile.mkdtemp(prefix="sandbox-kernel-tests-")
+
+
+def _remove_private(owner: int = os.getpid()) -> None:
+    if os.getpid() == owner:  # workers that tests fork run what is registered, too
+        shutil.rmtree(_private, ignore_errors=True)
+
+
+atexit.register(_remove_private)
 for _name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
-    os.environ[_name] = os.path.join(_private.name, _name.lower())
+    os.environ[_name] = os.path.join(_private, _name.lower())
     os.mkdir(os.environ[_name], 0o700)
 for _name in ("JUPYTER_PATH", "SANDBOX_KERNEL_POLICY", "PYTHONSTARTUP", "MPLBACKEND"):
     os.environ.pop(_name, None)
