@@ -35,7 +35,7 @@ def _begin(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T], future
     carried = _carried(work, future)
     try:
         waits_for = carried.send(None)
-    except StopIteration:
+    except (StopIteration, asyncio.CancelledError):
         return
     task = loop.create_task(_Rest(carried, waits_for))
 

@@ -1,6 +1,7 @@
 """The front's messages, made as jupyter_client makes them in a quarter of the time: a small cell takes five.
 
-What is on the wire is the same JSON, but for spaces. What msgspec does not write, or reads otherwise than the standard
+What is on the wire is the same JSON, but for spaces, of all that the front sends. (Values that it never sends differ:
+NaN is null, a bytearray base64, a Decimal a text.) What msgspec cannot write, or reads otherwise than the standard
 library, goes the stock way.
 """
 

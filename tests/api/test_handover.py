@@ -76,9 +76,14 @@ def test_to_cancel_the_future_cancels_the_work(loop: asyncio.AbstractEventLoop) 
         future.result(30)
 
 
-def test_work_that_is_cancelled_on_the_loop_ends_the_wait(loop: asyncio.AbstractEventLoop) -> None:
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_work_that_is_cancelled_on_the_loop_ends_the_wait(loop: asyncio.AbstractEventLoop, rounds: int) -> None:
+    said: list[object] = []
+    loop.set_exception_handler(lambda _loop, context: said.append(context))
     with pytest.raises(CancelledError):
-        hand_over(after(1, asyncio.CancelledError()), loop).result(30)
+        hand_over(after(rounds, asyncio.CancelledError()), loop).result(30)
+    hand_over(after(1, None), loop).result(30)
+    assert said == []
 
 
 def test_a_loop_that_is_closed_is_an_error_and_the_work_never_begins() -> None:
