@@ -254,9 +254,6 @@ class Calls:
 
     async def _install(self, session: Session) -> None:
         """Make the sandbox's modules known to a worker that does not have them yet."""
-        now = session.supervisor.worker
-        if now is not None and now.number == self._installed and session.supervisor.ready:
-            return
         worker = await session.supervisor.get_worker(stoppable=False)
         if worker.number != self._installed:
             if self._modules or self._stale:

@@ -226,8 +226,7 @@ class AsyncSandbox(Cells, Branches):
             self._session.interrupt()
 
     async def _started(self) -> Session:
-        if self._closed or self._starting is None or not self._starting.done() or self._session is None:
-            await self.start()
+        await self.start()
         assert self._session is not None  # noqa: S101
         return self._session
 

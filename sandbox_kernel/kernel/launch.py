@@ -42,13 +42,12 @@ def launch(secrets_fd: int, hidden: tuple[str, ...]) -> None:
     os.environ.update(environ)
     app = SandboxApp.instance(resolved=resolved, zygote=zygote, denials=denials, plans=plans, group=group)
     try:
-        try:
-            app.initialize(argv)
-        except PortTaken as error:
-            sys.exit(f"sandbox-kernel: {error}.")
+        app.initialize(argv)
         gc.freeze()
         gc.enable()
         app.start()
+    except PortTaken as error:
+        sys.exit(f"sandbox-kernel: {error}.")
     finally:
         if isinstance(zygote, ZygoteLink):
             zygote.close()

@@ -15,6 +15,7 @@ import os
 import stat
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,16 +26,16 @@ from ..plan.workspace import Patterns
 from ..policy import Files
 from ..report import CAN_BE_KEPT, NOT_DATA, unkept_text
 from .kept import KeptFiles
-from .lookups import BUSY_S, SHARE, Lookups
+from .lookups import BUSY_S, Lookups
 from .mirror import Mirror, Names, descend
-from .seen import Seen
+from .paced import Paced
+from .seen import OPEN, Seen
 
 DEPTH = 8  # of folders
 ENTRIES = 20_000  # of the layer, files and folders, that are looked at
 _NAME_BYTES = 255
 _NAME = "hidden or unprintable name"
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_FOLDER = _OPEN | os.O_DIRECTORY
+_FOLDER = OPEN | os.O_DIRECTORY
 
 
 class Report:
@@ -89,7 +90,7 @@ class FileGate:
         self._states: dict[Names, str] = {}  # why each was not kept; "" when it was
         self._walked = False  # the last time to the end
         self._told: set[tuple[str, str]] = set()  # what a person has read already: path and why
-        self._timer: asyncio.TimerHandle | None = None
+        self._paced: Paced | None = None
 
     @classmethod
     def of(
@@ -116,8 +117,8 @@ class FileGate:
         mirror = Mirror.of(os.dup(layer), plan, files.hide, cells) if plan.mirror else None
         lookups = Lookups.of(context, layer, plan.workspace, details) if context >= 0 else None
         gate = cls(layer, plan.workspace, files.keep, hide=files.hide, owner=owner, mirror=mirror, lookups=lookups)
-        for _ in gate._walk() if lookups is not None else ():  # the layer may begin with folders
-            pass
+        if lookups is not None:
+            deque(gate._walk(), maxlen=0)  # the layer may begin with folders
         return gate
 
     def beside(self) -> FileGate:
@@ -126,8 +127,8 @@ class FileGate:
 
     def close(self) -> None:
         """Release the descriptors; idempotent."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._paced is not None:
+            self._paced.stop()
         with self._lock:
             if self._layer >= 0:
                 os.close(self._layer)
@@ -145,17 +146,9 @@ class FileGate:
         if self.lookups is not None:
             self.lookups.follow(loop, busy)
         elif self._mirror is not None:
-            self._timer = loop.call_later(BUSY_S, self._tick, loop, busy)
-
-    def _tick(self, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool]) -> None:
-        def again(done: asyncio.Future[float]) -> None:
-            if self._mirror is not None and not done.cancelled():
-                self._timer = loop.call_later(max(BUSY_S, done.result() / SHARE), self._tick, loop, busy)
-
-        if busy():
-            loop.run_in_executor(None, self._refresh).add_done_callback(again)
-        else:  # before the next cell it is done in any case
-            self._timer = loop.call_later(BUSY_S, self._tick, loop, busy)
+            # (While none runs it can wait: before the next one it is done in any case.)
+            look = lambda: loop.run_in_executor(None, self._refresh) if busy() else None  # noqa: E731
+            self._paced = Paced(loop, look, lambda: BUSY_S)
 
     async def refresh(self) -> None:
         """Before a cell: let it see what came into the notebook's folder, where that does not happen by itself."""
@@ -232,7 +225,7 @@ class FileGate:
         """
         if len(self._told) > ENTRIES:
             self._told.clear()
-        inside = [(path, why) for path, why in report.inside if f"/{path}".find("/__pycache__/") < 0]
+        inside = [(path, why) for path, why in report.inside if "/__pycache__/" not in f"/{path}"]
         before = any(why in CAN_BE_KEPT for _, why in self._told)
         fresh = Report([path for path in report.kept if (path, "") not in self._told],
                        [found for found in inside if found not in self._told])  # fmt: skip
@@ -346,7 +339,7 @@ class FileGate:
         Raises:
             OSError: EEXIST when there is a file of somebody else's; ESTALE when it changed while it was read.
         """
-        source = os.open(names[-1], _OPEN, dir_fd=folder)
+        source = os.open(names[-1], OPEN, dir_fd=folder)
         try:
             found = os.fstat(source)
             if not stat.S_ISREG(found.st_mode):

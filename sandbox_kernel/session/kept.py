@@ -14,12 +14,12 @@ import stat
 
 from .. import linux
 from .mirror import Names, descend, spare_name
-from .seen import Seen
+from .seen import OPEN, Seen
 
 KEPT_FILES = 1000  # of a session, with the folders that are made for them
 KEPT_BYTES = 1 << 30  # of a session, and so of one file
 _CHUNK = 1 << 20
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = OPEN | os.O_DIRECTORY
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -99,11 +99,11 @@ class KeptFiles:
 
     def _folder(self, names: Names, made: list[Names]) -> int:
         """The folder below the workspace, made where it is missing and then added to `made`. Follows no link."""
-        place = os.open(".", _OPEN | os.O_DIRECTORY, dir_fd=self._top)
+        place = os.open(".", _FOLDER, dir_fd=self._top)
         for depth, name in enumerate(names, 1):
             try:
                 self._make_folder(names[:depth], place, made)
-                inner = os.open(name, _OPEN | os.O_DIRECTORY, dir_fd=place)
+                inner = os.open(name, _FOLDER, dir_fd=place)
             finally:
                 os.close(place)
             place = inner

@@ -25,12 +25,12 @@ from typing import Any
 
 from .. import linux
 from .mirror import SETTLED_NS, Names, descend
+from .paced import Paced
 
 BUSY_S = 0.25  # between two times while a cell runs: it may be waiting for a file
 IDLE_S = 1.0  # between cells: threads, and callbacks of widgets
 PATIENCE_S = 0.5  # how long a cell waits for it
 FOLDERS = 200  # of the layer, whose time of change is kept up
-SHARE = 1 / 50  # of a core that it may take: cells can look for millions of names, and each must be dropped
 REFUSED = "What other programs change in the notebook's folder may show late: its private layer cannot look again ({})."
 
 
@@ -50,7 +50,7 @@ class Lookups:
         self._lock = threading.Lock()  # of the descriptors; whoever waits for the kernel has copies of them
         self._context, self._layer, self._lower = context, layer, lower
         self._changed: dict[Names, int] = {}  # when each folder had changed last, on the disk
-        self._timer: asyncio.TimerHandle | None = None
+        self._paced: Paced | None = None
         self._forgetting: asyncio.Future[float] | None = None
         self._free = os.fstatvfs(layer).f_ffree
         self.folders: Sequence[Names] = ()
@@ -76,15 +76,7 @@ class Lookups:
         Args:
             busy: whether cells run.
         """
-
-        def tick() -> None:
-            self._in_a_thread(loop).add_done_callback(again)
-
-        def again(done: asyncio.Future[float]) -> None:
-            if self._context >= 0 and not done.cancelled():
-                self._timer = loop.call_later(max(BUSY_S if busy() else IDLE_S, done.result() / SHARE), tick)
-
-        self._timer = loop.call_later(IDLE_S, tick)
+        self._paced = Paced(loop, lambda: self._in_a_thread(loop), lambda: BUSY_S if busy() else IDLE_S)
 
     @property
     def written(self) -> bool:
@@ -145,8 +137,8 @@ class Lookups:
 
     def close(self) -> None:
         """Release the descriptors; idempotent."""
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._paced is not None:
+            self._paced.stop()
         with self._lock:
             if self._context >= 0:
                 os.close(self._context)

@@ -8,7 +8,8 @@ import os
 from ..frozen import Frozen
 
 _MARK = "user.sandbox_kernel.kept"
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+# How a file is opened that hostile code may have put there: no link is followed, no FIFO or terminal waited for.
+OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Seen(Frozen):
@@ -39,7 +40,7 @@ class Seen(Frozen):
     def marked(self, name: str, folder: int | None = None) -> bool:
         """Whether an ordinary file, which is like this, was made by a sandbox, and nobody has touched it since."""
         with contextlib.suppress(OSError):
-            file = os.open(name, _OPEN, dir_fd=folder)
+            file = os.open(name, OPEN, dir_fd=folder)
             try:
                 return os.getxattr(file, _MARK) == self._words()
             finally:

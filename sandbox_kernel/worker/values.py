@@ -74,7 +74,7 @@ class Values:
         try:
             return self.handlers[request.op](request) or {"status": "ok"}
         except FrameRefused as error:
-            return {"status": "error", "ename": "FrameRefused", "evalue": str(error)}
+            return _refusal(error)
 
     async def answer(self, request: Request) -> dict[str, Any]:
         """The reply's content."""
@@ -84,7 +84,7 @@ class Values:
             if inspect.isawaitable(done):
                 done = await done
         except FrameRefused as error:
-            return {"status": "error", "ename": "FrameRefused", "evalue": str(error)}
+            return _refusal(error)
         return done or {"status": "ok"}
 
     @property
@@ -302,6 +302,10 @@ def _exception(name: str, text: str) -> BaseException:
         except TypeError:  # it wants more than a text
             pass
     return RuntimeError(f"{name}: {text}")
+
+
+def _refusal(error: FrameRefused) -> dict[str, Any]:
+    return {"status": "error", "ename": "FrameRefused", "evalue": str(error)}
 
 
 def _os_error(error: OSError) -> dict[str, Any]:
