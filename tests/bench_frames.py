@@ -5,7 +5,8 @@
 For each value: `Sandbox.put` and `Sandbox.get`; one copy of as many bytes in memory; pickle and Arrow IPC over a pipe
 to a child process, that is the data alone, without any check of what comes; and, with the interpreter of an environment
 that has sandtrap, numpy and pandas, a namespace in and out of sandtrap's worker (``isolation="process"``). All take
-turns; figures are the fastest round in milliseconds, ratios are to ours: above 1 ours is faster.
+turns, with as many rounds in a row each: a value that finds the processor's caches full of another way's work takes up
+to twice as long. Figures are the fastest round in milliseconds, ratios are to ours: above 1 ours is faster.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ import pandas as pd
 
 SIZES = {"1 KB": 1 << 10, "1 MB": 1 << 20, "100 MB": 100 << 20, "1 GB": 1 << 30}
 NAMES = [*SIZES, "strings", "mixed", "records"]
+ROWS = 20  # rounds of one way, one after the other
 LARGE = {"100 MB", "1 GB", "strings", "mixed"}
 
 
@@ -144,6 +147,26 @@ def sandtrap(name: str, rounds: int) -> None:
 # ------------------------------------------------------------ all of them
 
 
+def through(box: Any, value: Any) -> Iterator[tuple[str, float]]:
+    """Seconds into a sandbox and out of it."""
+    began = time.perf_counter()
+    box.put("x", value)
+    yield "in", time.perf_counter() - began
+    began = time.perf_counter()
+    back = box.get("x")
+    yield "out", time.perf_counter() - began
+    del back
+
+
+def copy(array: Any) -> Iterator[tuple[str, float]]:
+    """Seconds of one copy in memory, which is the same both ways."""
+    began = time.perf_counter()
+    again = array.copy()
+    seconds = time.perf_counter() - began
+    yield from (("in", seconds), ("out", seconds))
+    del again
+
+
 def measure(names: list[str], rounds: int, other: str) -> dict[str, dict[str, dict[str, float]]]:
     """Milliseconds by value, way and direction."""
     from sandbox_kernel import Sandbox
@@ -164,29 +187,23 @@ def measure(names: list[str], rounds: int, other: str) -> dict[str, dict[str, di
                 best = into.setdefault(way, {})
                 best[direction] = min(best.get(direction, float("inf")), seconds * 1e3)
 
+            ways = {"ours": partial(through, box, value), "memcpy": partial(copy, copied)}
+            for way in WAYS:
+                if way == "pickle" or isinstance(value, pd.DataFrame):
+                    ways[way] = partial(over_pipe, here, way, value)
+            in_a_row = 1 if name in LARGE else ROWS
             for _ in range(max(2, rounds // 3) if name in LARGE else rounds):
-                gc.collect()
-                began = time.perf_counter()
-                box.put("x", value)
-                note("ours", "in", time.perf_counter() - began)
-                began = time.perf_counter()
-                back = box.get("x")
-                note("ours", "out", time.perf_counter() - began)
-                del back
-                began = time.perf_counter()
-                again = copied.copy()
-                note("memcpy", "in", time.perf_counter() - began)
-                note("memcpy", "out", time.perf_counter() - began)
-                del again
-                for way in WAYS:
-                    if way == "pickle" or isinstance(value, pd.DataFrame):
-                        for direction, seconds in over_pipe(here, way, value):
+                for way, once in ways.items():
+                    gc.collect()
+                    for _ in range(in_a_row):
+                        for direction, seconds in once():
                             note(way, direction, seconds)
             del value, copied
             box.run_code("x = None")
             if other:
+                again = str(3 if name in LARGE else rounds * ROWS)
                 done = subprocess.run(
-                    [other, __file__, "--as-sandtrap", name, "--rounds", str(rounds)], capture_output=True, text=True
+                    [other, __file__, "--as-sandtrap", name, "--rounds", again], capture_output=True, text=True
                 )  # fmt: skip
                 if done.returncode == 0:
                     result["sandtrap"] = {k: v * 1e3 for k, v in json.loads(done.stdout).items()}
@@ -220,7 +237,7 @@ def main() -> None:
     parser.add_argument("--as-sandtrap", choices=NAMES, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.as_sandtrap:
-        sandtrap(args.as_sandtrap, max(2, args.rounds // 5))
+        sandtrap(args.as_sandtrap, args.rounds)
         return
     names = args.only or [name for name in NAMES if not (args.short and name == "1 GB")]
     found = measure(names, 6 if args.short else args.rounds, args.sandtrap)

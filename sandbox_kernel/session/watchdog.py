@@ -44,6 +44,9 @@ _DISK_EXCESS = 17 / 16
 # What cells leave running may use this share of a core for ever. Beyond it, it has once what a cell has: else a thread,
 # or a reply that a cell forges while it goes on, would be a way around the limits of cells.
 _LEFT_RUNNING = 0.1
+# A cell's time is counted from a look that is older than its beginning by at most this share of what it may take, or by
+# CELL_S: a look takes a tenth of what a small value in or out does.
+_OLD = 1 / 2000
 MEMORY_FOLDERS = ("/tmp", "/dev/shm", "/home/sandbox")  # noqa: S108 - inside the sandbox
 
 
@@ -98,6 +101,7 @@ class Watchdog:
         self._renewed = False
         self._left = 0  # bytes in files when the worker was forked
         self.usage = Usage(0, 0, 0, 0.0)
+        self._seen_at = float("-inf")
         self.memory = self.peak = self.written = self._written_before = 0
 
     def start(
@@ -117,6 +121,7 @@ class Watchdog:
         self._tree = ProcessTree(zygote)
         self._disk = DiskUse(folders, self._tree.pids)
         self._unbounded_forks = uid == 0
+        self._seen_at = float("-inf")
         self._folders = list(memory_folders) if memory_folders is not None else _open_folders(zygote)
         self._arm(IDLE_S)
 
@@ -163,7 +168,7 @@ class Watchdog:
         return self.usage
 
     def _see(self, tree: ProcessTree) -> Usage:
-        usage = tree.look()
+        self._seen_at, usage = time.perf_counter(), tree.look()
         others_s = self._others_cpu_s(tree)
         return msgspec.structs.replace(usage, cpu_s=max(0.0, usage.cpu_s - others_s)) if others_s else usage
 
@@ -182,7 +187,8 @@ class Watchdog:
         if self._tree is None:
             return
         if self._limits.cell_cpu:
-            self.usage = self._see(self._tree)
+            if time.perf_counter() - self._seen_at > min(CELL_S, self._limits.cell_cpu * _OLD):
+                self.usage = self._see(self._tree)
             self._cells[cell] = self._count_cpu()
         if first and disk_limit(self._limits):
             # A session that is over its limit may still run cells that write nothing, to make room.

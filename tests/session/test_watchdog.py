@@ -242,6 +242,21 @@ def test_processor_time_is_that_of_the_cell(setting: Make) -> None:
     assert "1.5 s of processor time" in str(error) and "limits.cell_cpu = 1 s" in str(error)
 
 
+@pytest.mark.parametrize(("cell_cpu", "between_s", "looks"), [(60.0, 0.001, 1), (60.0, 0.051, 10), (1.0, 0.001, 10)])
+def test_cells_that_follow_each_other_fast_share_a_look(
+    setting: Make, cell_cpu: float, between_s: float, looks: int
+) -> None:
+    made = setting(Limits(cell_cpu=cell_cpu))
+    made.start()
+    before = made.tree.looks
+    for _ in range(10):
+        made.dog.cell_began()
+        made.dog.cell_ended()
+        made.clock.now += between_s  # no timer is served meanwhile
+    made.dog.close()
+    assert made.tree.looks - before == looks
+
+
 @pytest.mark.parametrize("limits", [Limits(cell_cpu=1.0), Limits(cell_time=1.0)])
 @pytest.mark.parametrize(("step_s", "ended"), [(0.5, True), (0.001, False)])
 def test_what_is_left_running_has_as_much_again_and_a_tenth_of_a_core(
