@@ -47,8 +47,9 @@ class Process(msgspec.Struct):
     def own(self) -> int:
         """Not less than what would be free without it: what it did not inherit, and what it has written to since.
 
-        A fork that writes to what it shares with its parent makes pages of its own, by one fault each. (One that gives
-        inherited memory back and takes as much anew in huge pages can hide some of it.)
+        A fork that writes to what it shares with its parent makes pages of its own, by one fault each. (Not so one that
+        hides it: with huge pages, which take one fault for five hundred, with pages that are collapsed to one without
+        any, or when another process writes that shares all its memory. `Usage.resident` tells that there may be some.)
         """
         return min(self.rss, max(0, self.rss - self.inherited) + self.faults * PAGE)
 
@@ -68,12 +69,15 @@ class Usage(msgspec.Struct, frozen=True):
         memory: not less than what the tree holds, in bytes: nothing that a fork shares with its parent is counted
             twice, but other shared pages are.
         cpu_s: processor time so far.
+        resident: more than the tree holds, in bytes: shared pages are counted for each process, but not for copies that
+            have done nothing since they were made.
     """
 
     processes: int
     tasks: int
     memory: int
     cpu_s: float
+    resident: int = 0
 
 
 class Share(msgspec.Struct, frozen=True):
@@ -98,6 +102,7 @@ class ProcessTree:
         self._newest = b""
         # By pid: whose, that one when it was made, and how many bytes more may differ.
         self._copies: dict[int, tuple[int, Process, int]] = {}
+        self._asleep: dict[int, Process] = {}  # copies, as they were when they were made
         self.allowance = 0
         self._struck: dict[int, tuple[int, float]] = {}  # by pid: when it was started, and until when it may be dying
 
@@ -106,6 +111,9 @@ class ProcessTree:
         before = self._read(original)
         if before is not None:
             self._copies[copy] = original, before, 0
+        made = self._read(copy)
+        if made is not None:
+            self._asleep[copy] = made
 
     def _own(self, pid: int, process: Process) -> int:
         if self._is_dying(pid, process):
@@ -178,7 +186,18 @@ class ProcessTree:
             tasks=sum(p.threads for p in members.values()) - (root.threads if root else 0),
             memory=max(0, sum(self._own(pid, p) for pid, p in members.items()) - self.allowance),
             cpu_s=sum(p.cpu_s for p in members.values()),
+            resident=sum(p.rss for pid, p in members.items() if not self._rests(pid, p)),
         )
+
+    def _rests(self, pid: int, process: Process) -> bool:
+        """Whether it is a copy that has done nothing yet, and so holds no more than it was made with."""
+        made = self._asleep.get(pid)
+        if made is None:
+            return False
+        if (made.started, made.cpu_s, made.faults) == (process.started, process.cpu_s, process.faults):
+            return True
+        del self._asleep[pid]
+        return False
 
     def held(self) -> int:
         """Bytes of private and shared memory that the tree holds, each page counted once as far as that can be known.
@@ -188,7 +207,7 @@ class ProcessTree:
         (many small processes) counts by `Process.own`.
         """
         total, give_up = 0, time.perf_counter() + _COUNT_S
-        for pid, process in sorted(self._members.items(), key=lambda item: -item[1].own):
+        for pid, process in sorted(self._members.items(), key=lambda item: -item[1].rss):
             if self._is_dying(pid, process):
                 continue
             if time.perf_counter() > give_up:
@@ -262,6 +281,7 @@ class ProcessTree:
             return False
         self._foreign &= pids
         self._members = {pid: p for pid, p in self._members.items() if pid in pids}
+        self._asleep = {pid: p for pid, p in self._asleep.items() if pid in pids}
         new = {}
         for pid in pids - self._foreign - self._members.keys():
             process = self._read(pid)

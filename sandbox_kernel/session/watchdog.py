@@ -94,7 +94,8 @@ class Watchdog:
         self._cpu_before: float | None = None
         self._cpu_used = 0.0
         self._judged_at = 0.0
-        self._double = 0  # of the usage: counted more than once, or not memory that can run out
+        # Of the usage: counted more than once, or not memory that can run out. Negative: what forks have hidden.
+        self._double = 0
         self._counted_at = float("-inf")
         self._count_cost_s = 0.0
         self._unbounded_forks = False
@@ -310,15 +311,16 @@ class Watchdog:
         """Bytes in use. They are counted exactly once they may be too many, and again when that may have changed."""
         assert self._tree is not None  # noqa: S101
         allowed = self._limits.memory * _EARLY
-        most = self.usage.memory + files
+        seen = self.usage.memory + files
+        most = max(seen, self.usage.resident + files)
         if most <= allowed:
             self._double = 0
-        total = most - self._double
+        total = seen - self._double
         due = now - self._counted_at > max(_RECOUNT_S, self._count_cost_s / _SHARE)
         if most > allowed and (due or total > allowed):
             begun = time.perf_counter()
             total = self._tree.held() + files
-            self._double = most - total
+            self._double = seen - total
             self._counted_at, self._count_cost_s = now, time.perf_counter() - begun
         self.memory = max(0, total)
         self.peak = max(self.peak, self.memory)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -136,6 +138,43 @@ time.sleep(5)
 @pytest.mark.parametrize("code", [SHARED, CHILDREN], ids=["shared memory", "many children"])
 def test_memory_that_no_single_process_s_limit_sees(kernel: Running, code: str) -> None:
     breach(kernel, code, "MemoryLimit", "limits.memory = 500 MiB", "lost")
+
+
+# Forks that make what they inherited their own without the page faults by which that shows.
+HIDDEN = """
+import ctypes, mmap, os, time
+size, huge = 150 << 20, 2 << 20
+data = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+libc, start = ctypes.CDLL(None), ctypes.addressof(ctypes.c_char.from_buffer(data))
+ctypes.memset(start, 1, size)
+def give_back_for_huge_pages():
+    libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), 14)
+    for at in range(-(-start // huge) * huge, start + size - huge, huge):
+        libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(huge), mmap.MADV_DONTNEED)
+        ctypes.memset(at, 1, 1)
+def collapse():
+    end = time.monotonic() + 15
+    for at in range(-(-start // huge) * huge, start + size - huge, huge):
+        while libc.madvise(ctypes.c_void_p(at), ctypes.c_size_t(huge), 25) and time.monotonic() < end:
+            time.sleep(0.001)  # another one is at the same pages
+for _ in range(8):
+    if os.fork() == 0:
+        HOW()
+        time.sleep(30)
+        os._exit(0)
+time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize("how", ["give_back_for_huge_pages", "collapse"])
+def test_memory_that_forks_hide(kernel: Running, how: str) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only a root front can have the kernel count what a process holds")
+    if "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+        pytest.skip("this machine has no huge pages")
+    if how == "collapse" and tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 1):
+        pytest.skip("pages can be collapsed at once since Linux 6.1")
+    breach(kernel, HIDDEN.replace("HOW", how), "MemoryLimit", "limits.memory = 500 MiB", "lost")
 
 
 def test_memory_in_files_counts_at_level_full(start: Start) -> None:

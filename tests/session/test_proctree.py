@@ -140,6 +140,19 @@ def test_what_a_fork_takes_anew_counts(proc: Proc) -> None:
     assert watched.held() >= 800 * MIB
 
 
+def test_shared_pages_are_resident_in_each_process_but_not_in_a_copy_that_sleeps(proc: Proc) -> None:
+    proc.add(101, 100, rss=400 * MIB, faults=400 * MIB // PAGE)
+    watched = tree(proc)
+    watched.look()
+    proc.add(102, 101, rss=400 * MIB, faults=100)
+    proc.add(103, 101, rss=400 * MIB, faults=100)
+    watched.copied(103, 101)
+    usage = watched.look()
+    assert usage.memory < 425 * MIB and usage.resident == 810 * MIB
+    proc.add(103, 101, rss=400 * MIB, faults=101)
+    assert watched.look().resident == 1210 * MIB
+
+
 def test_shared_memory_counts_where_it_cannot_be_told_apart(proc: Proc) -> None:
     proc.add(101, 100, rss=300 * MIB, anon=0, shmem=300 * MIB)
     watched = tree(proc)

@@ -190,6 +190,19 @@ def test_pages_that_are_shared_do_not_kill(setting: Make) -> None:
     assert made.tree.counts <= 6, "the exact count is dear"
 
 
+def test_pages_that_seem_to_be_shared_kill_when_they_are_not(setting: Make) -> None:
+    made = setting(Limits(memory=100 * MIB))
+    made.tree.usage, made.tree.really = Usage(8, 8, 60 * MIB, 0.0, resident=500 * MIB), 60 * MIB
+    made.start()
+    made.dog.cell_began()
+    made.clock.advance(0.3)
+    assert not made.told and made.dog.memory == 60 * MIB
+    made.tree.really = 300 * MIB
+    made.clock.advance(0.5)
+    made.dog.close()
+    assert [type(error) for error, _ in made.told] == [MemoryLimit]
+
+
 def test_far_from_the_limit_nothing_is_counted_exactly(setting: Make) -> None:
     made = setting(Limits(memory=1000 * MIB))
     made.run(0.3, made.dog.cell_began)
