@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Generator, Iterable, Mapping
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
 from .process import JobFailed, JobProcess
 
 ATTEMPTS = 2  # of work whose process was lost
+_STOPS, _STOP_S = 2, 10.0  # how often a process is told to end before it is killed, and the time that it has each time
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,22 @@ def in_processes(
                 yield item
     finally:
         stopped.set()
+        _end(processes, threads)
+
+
+def _end(processes: Sequence[JobProcess], threads: Sequence[threading.Thread]) -> None:
+    """End them in order; without it, if they do not hear, or at once if the user says it again (Ctrl-C)."""
+    try:
+        for _ in range(_STOPS):
+            for process in processes:
+                process.stop()
+            end = time.monotonic() + _STOP_S
+            for thread in threads:
+                thread.join(max(0.0, end - time.monotonic()))
+            if not any(thread.is_alive() for thread in threads):
+                return
+    finally:
         for process in processes:
-            process.stop()
+            process.kill()
         for thread in threads:
             thread.join()

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import IO, Any
 
+from .tree import end_tree
+
 _READ = 1 << 16
 _LOOK_S = 3600.0  # (poll takes no infinite time)
 _END_S = 15.0  # to end what the work has started, before it is killed
@@ -47,6 +49,7 @@ class JobProcess:
     def __init__(self, log: IO[Any] | None = None) -> None:
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+        self._gone = -1  # a handle that tells when it has ended
         self._lock = threading.Lock()
         self._closed = False
         self._rest = b""
@@ -99,6 +102,7 @@ class JobProcess:
                     [sys.executable, "-P", "-m", "sandbox_kernel.jobs.child"], stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE, stderr=self._log or subprocess.DEVNULL, start_new_session=True,
                 )  # fmt: skip
+                self._gone = os.pidfd_open(self._process.pid)
             return self._process
 
     def _line(self, process: subprocess.Popen[bytes], end: float) -> bytes:
@@ -106,13 +110,16 @@ class JobProcess:
         fd, pieces = process.stdout.fileno(), [self._rest]
         poll = select.poll()
         poll.register(fd, select.POLLIN)
+        # (The end of its output alone could be kept open for ever by what it has forked.)
+        poll.register(self._gone, select.POLLIN)
         while b"\n" not in pieces[-1]:
             left = end - time.monotonic()
             if left <= 0:
                 raise TimeoutError
             if not poll.poll(min(left, _LOOK_S) * 1000):
                 continue
-            piece = os.read(fd, _READ)
+            # (Anew: it may have answered and ended between the looks at the one and at the other.)
+            piece = os.read(fd, _READ) if fd in dict(poll.poll(0)) else b""
             if not piece:
                 raise EOFError
             pieces.append(piece)
@@ -120,7 +127,11 @@ class JobProcess:
         return b"".join([*pieces[:-1], last])
 
     def stop(self) -> None:
-        """End it from another thread, with all that the work has started; who waits for it gets a `JobFailed`."""
+        """Tell it to end, from another thread, and to end what the work has started first.
+
+        Who waits for it gets a `JobFailed`. The work may miss it: libraries set signal handlers of their own, and
+        swallow what is raised in the wrong moment. So whoever waits says it again after a while, or uses `kill`.
+        """
         with self._lock:
             self._closed = True
             process = self._process
@@ -128,11 +139,21 @@ class JobProcess:
             with contextlib.suppress(ProcessLookupError):
                 process.terminate()
 
+    def kill(self) -> None:
+        """End it from another thread without a word, and what the work has started with it."""
+        with self._lock:  # who waits for it waits until this is done
+            self._closed = True
+            if self._process is not None and self._process.poll() is None:
+                end_tree(self._process.pid)
+
     def _end(self) -> int:
         with self._lock:
             process, self._process = self._process, None
         if process is None:
             return 0
+        with contextlib.suppress(OSError):  # there was none to be had
+            os.close(self._gone)
+        self._gone = -1
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 with contextlib.suppress(OSError):
@@ -141,7 +162,7 @@ class JobProcess:
             # Its input has ended, and so does it.
             return process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            process.kill()
+            end_tree(process.pid)
             return process.wait()
 
     def close(self) -> None:

@@ -22,7 +22,8 @@ from sandbox_kernel.jobs import cluster
 from sandbox_kernel.jobs.local import Job
 from sandbox_kernel.jobs.process import JobFailed
 
-from .test_processes import _wait, piece
+from ..waiting import wait_for
+from .test_processes import piece
 
 pytestmark = [pytest.mark.integrations, pytest.mark.timeout(150)]
 
@@ -90,13 +91,13 @@ def test_a_worker_that_is_lost_costs_nothing(address: str, tmp_path: Path) -> No
     jobs = [_job("hit", code), *(_job(f"other {number}", "") for number in range(4))]
     listener = threading.Thread(target=lambda: told.extend(cluster.on_cluster(address, WORK, jobs)))
     listener.start()
-    worker, child = map(int, str(_wait(lambda: first.exists() and first.read_text())).split())
+    worker, child = map(int, str(wait_for(lambda: first.exists() and first.read_text())).split())
     os.kill(worker, signal.SIGKILL)
     listener.join(120)
     assert not listener.is_alive()
     assert sorted(name for _, name, _ in told) == sorted(job.name for job in jobs)
     assert {what["verdict"] for _, _, what in told} == {"unusable"}
-    _wait(lambda: not Path(f"/proc/{child}").exists())
+    wait_for(lambda: not Path(f"/proc/{child}").exists())
 
 
 def test_what_fails_there_is_told_here(address: str) -> None:

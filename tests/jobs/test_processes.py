@@ -8,7 +8,6 @@ import os
 import pickle
 import signal
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,9 +16,11 @@ import pytest
 
 from sandbox_kernel.grading import Suite
 from sandbox_kernel.grading.job import WORK, given
-from sandbox_kernel.jobs import child
+from sandbox_kernel.jobs import child, local
 from sandbox_kernel.jobs.local import Job, in_processes
 from sandbox_kernel.jobs.process import JobFailed, JobProcess
+
+from ..waiting import wait_for
 
 
 def piece(code: str = "") -> dict[str, Any]:
@@ -76,7 +77,7 @@ class TestOne:
         code = f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid())); time.sleep(1000)"
         waiter = threading.Thread(target=lambda: _quietly(lambda: process.run(WORK, piece(code), seconds=60)))
         waiter.start()
-        pid = int(_wait(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
+        pid = int(wait_for(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text()))
         assert process._process is not None and process._process.stdin is not None
         process._process.stdin.close()
         waiter.join(30)
@@ -108,11 +109,67 @@ class TestMany:
         code = f"open(os.path.join({str(tmp_path)!r}, str(os.getpid())), 'w').close(); time.sleep(1000)"
         told = in_processes(WORK, [_job(str(number), code) for number in range(9)], at_once=2)
         assert [next(told)[0], next(told)[0]] == ["began", "began"]
-        _wait(lambda: len(os.listdir(tmp_path)) == 2)
+        wait_for(lambda: len(os.listdir(tmp_path)) == 2)
         told.close()
         pids = os.listdir(tmp_path)
         assert len(pids) == 2
         assert [pid for pid in pids if Path("/proc", pid).exists()] == []
+
+    def test_what_misses_the_word_is_told_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """nbclient sets signal handlers of its own, and much swallows what is raised in the wrong moment."""
+        monkeypatch.setattr(local, "_STOP_S", 0.2)
+        code = f"""if True:
+            import pathlib, signal
+            folder, stop = pathlib.Path({str(tmp_path)!r}), signal.getsignal(signal.SIGTERM)
+            def miss(number, frame):
+                signal.signal(signal.SIGTERM, stop)
+                (folder / "missed").touch()
+            signal.signal(signal.SIGTERM, miss)
+            try:
+                (folder / "began").touch()
+                time.sleep(1000)
+            finally:
+                (folder / "in order").touch()"""
+        tell = JobProcess.stop
+        monkeypatch.setattr(JobProcess, "stop", lambda process: (tell(process), wait_for((tmp_path / "missed").exists)))
+        monkeypatch.setattr(JobProcess, "kill", lambda process: wait_for((tmp_path / "in order").exists))
+        told = in_processes(WORK, [_job("once", code)], at_once=1)
+        next(told)
+        wait_for((tmp_path / "began").exists)
+        told.close()
+        assert sorted(os.listdir(tmp_path)) == ["began", "in order", "missed"]
+
+    def test_what_never_hears_is_killed_with_all_below_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(local, "_STOP_S", 0.2)
+        # A grandchild in a session of its own, whose parent ends when its own does; all keep the pipes open.
+        code = f"""if True:
+            import signal
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            for part in "abc":
+                if os.fork():
+                    break
+                os.setsid()
+            open(os.path.join({str(tmp_path)!r}, str(os.getpid())), "w").close()
+            time.sleep(1000)"""
+        told = in_processes(WORK, [_job("deaf", code)], at_once=1)
+        next(told)
+        wait_for(lambda: len(os.listdir(tmp_path)) == 4)
+        told.close()
+        pids = os.listdir(tmp_path)
+        assert len(pids) == 4
+        wait_for(lambda: not [pid for pid in pids if _lives(pid)])
+
+    def test_an_impatient_user_does_notwait_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(local, "_STOP_S", 1000.0)
+        monkeypatch.setattr(JobProcess, "stop", lambda process: os.kill(os.getpid(), signal.SIGINT))
+        code = f"open({str(tmp_path / 'began')!r}, 'w').close(); time.sleep(1000)"
+        told = in_processes(WORK, [_job("busy", code)], at_once=1)
+        next(told)
+        wait_for((tmp_path / "began").exists)
+        with pytest.raises(KeyboardInterrupt):
+            told.close()
 
 
 def test_a_request_that_raises_leaves_its_traceback_in_the_log(capfd: pytest.CaptureFixture[str]) -> None:
@@ -137,9 +194,8 @@ def _quietly(act: Callable[[], object]) -> None:
         act()
 
 
-def _wait(condition: Callable[[], Any], seconds: float = 30) -> Any:
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return found
+def _lives(pid: str) -> bool:
+    try:
+        return Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
