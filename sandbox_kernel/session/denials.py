@@ -104,11 +104,15 @@ class Denials:
                     raise RuntimeError("closed")
                 if self._thread is None:
                     self._start()
-                self._poll.register(fd, select.EPOLLIN)
-                self._listeners[fd] = {worker}
+                # Before the poll knows it: the first call may come at once.
                 if memory >= 0 and (files := MemoryFiles.of(memory)) is not None:
                     self._memory[fd] = files
+                self._listeners[fd] = {worker}
+                self._poll.register(fd, select.EPOLLIN)
             except (OSError, RuntimeError):  # no descriptor or no thread is to be had
+                self._listeners.pop(fd, None)
+                if (made := self._memory.pop(fd, None)) is not None:
+                    made.close()
                 os.close(fd)
 
     def share(self, worker: int, copy: int) -> None:

@@ -225,6 +225,29 @@ def test_after_the_end_calls_fail_and_nothing_stays_open(make: Callable[[], Call
     assert len(os.listdir("/proc/self/fd")) == len(before) + 2  # the channels of the two callers
 
 
+def test_the_first_call_finds_what_it_may_be_given(
+    denials: Denials, make: Callable[[], Caller], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, seen = make(), []
+
+    class Files:
+        def close(self) -> None:
+            seen.append("closed")
+
+    class Full:
+        def register(self, fd: int, events: int) -> None:
+            seen.append(type(denials._memory.get(fd)).__name__)
+            raise OSError(errno.ENOSPC, "no more of them")
+
+    denials.attach(make().listener)
+    monkeypatch.setattr(module.MemoryFiles, "of", lambda folder: Files())
+    monkeypatch.setattr(denials, "_poll", Full())
+    denials.attach(caller.listener, 3, memory=0)
+    assert seen == ["Files", "closed"]
+    assert not _open(caller.listener)
+    assert caller.call() == errno.ENOSYS, "it does not wait for ever"
+
+
 def test_when_the_thread_fails_callers_do_not_wait(
     denials: Denials, make: Callable[[], Caller], monkeypatch: pytest.MonkeyPatch
 ) -> None:

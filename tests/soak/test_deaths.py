@@ -9,7 +9,7 @@ import contextlib
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -168,8 +168,7 @@ def test_a_kernel_outlives_its_workers(start: Start, level: str, checkpoints: st
     kernel.good("pass")
     assert front.settled(2, copies), front.below()
     # (The history's database opens files for a moment.)
-    _wait(lambda: front.descriptors <= before["descriptors"] + 4 * copies)
-    after = _state(front)
+    after = _state_with(front, before["descriptors"] + 4 * copies)
     print(f"{level}: {DEATHS} deaths in {time.monotonic() - began:.1f} s\nbefore {before}\nafter  {after}")
     assert front.zombies() == 0
     assert after["memory_mib"] < before["memory_mib"] * 1.1
@@ -179,10 +178,12 @@ def test_a_kernel_outlives_its_workers(start: Start, level: str, checkpoints: st
     assert kernel.good("print(6 * 7)").stdout == "42\n"
 
 
-def _wait(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def _state_with(front: Front, descriptors: int, seconds: float = 20.0) -> dict[str, float]:
+    """Its state as soon as it has no more of them, or when the time is over."""
     end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
+    while (state := _state(front))["descriptors"] > descriptors and time.monotonic() < end:
         time.sleep(0.05)
+    return state
 
 
 def _die(kernel: Running, way: str, code: str) -> None:
