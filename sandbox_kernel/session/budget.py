@@ -9,6 +9,7 @@ SHARE = 0.05  # of the session's time
 FIRST_S, MOST_S = 0.1, 2.0  # at first, and at most
 _CELL_S = 0.06  # which one cell may take however much there is
 _SLIGHT_S = 0.01
+LOOK_S, _SOON_S = 0.02, 0.002  # between two looks at what a running cell copies, at most and at least
 
 
 def gives_up(copied_s: float, lasted_s: float, left_s: float) -> bool:
@@ -23,6 +24,20 @@ def gives_up(copied_s: float, lasted_s: float, left_s: float) -> bool:
         left_s: of the budget.
     """
     return copied_s > _CELL_S + SHARE * lasted_s or (left_s < -_CELL_S and copied_s > _SLIGHT_S)
+
+
+def next_look_s(copied_s: float, lasted_s: float, pace: float) -> float:
+    """How long until the next look at what a cell copies: until it will have copied too much, should it go on so.
+
+    A cell that sweeps through its memory copies 10 MB in a hundredth of a second, so looks at fixed times would let it
+    have half as much again as it may.
+
+    Args:
+        copied_s, lasted_s: as for `gives_up`.
+        pace: seconds of copying for each second that went by since the last look.
+    """
+    room_s = _CELL_S + SHARE * lasted_s - copied_s
+    return min(LOOK_S, max(_SOON_S, room_s / pace)) if pace > 0 else LOOK_S
 
 
 class Budget:

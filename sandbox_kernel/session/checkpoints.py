@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..errors import CopyRefused, NoCheckpoint, RolledBack, SandboxError
-from .budget import MOST_S, SHARE, Budget, gives_up
+from .budget import LOOK_S, MOST_S, SHARE, Budget, gives_up, next_look_s
 from .copies import Copies, Copy
 from .proctree import PAGE, Process, read_process
 from .supervisor import Supervisor
@@ -25,7 +25,6 @@ from .woken import Woken
 KEPT = 3  # besides those with names
 NAMED = 8
 IDLE_S = 0.1  # between the end of a cell and a copy
-LOOK_S = 0.02  # between two looks at what a running cell copies
 PAGE_COPY_S = 3.5e-6
 _HASTY_S = 0.03  # between queued cells only a copy that is cheaper than that is made
 _SETTLE_S = 5.0
@@ -66,9 +65,10 @@ class Checkpoints(Woken):
         self._dirty = False  # something may have changed since the newest copy
         self._costs = deque([0.0], maxlen=4)  # of the last copies, in seconds
         self._expected_s = 0.0  # what the cells after a copy will have to copy
-        self._before: Process | None = None  # the worker when its newest copy was made
-        self._counted_s = 0.0  # of the copying since then, already taken from the budget
+        self._before: Process | None = None  # the worker at the last look, if it has a copy
+        self._counted_s = 0.0  # of copying since the newest copy was made
         self._cell_s = 0.0  # of that, in the running cell
+        self._looked = 0.0  # when, on the loop's clock
         self._cell_began: float | None = None  # the worker's processor time then; the wall clock counts others, too
         self._owed: list[str] = []  # names of the copy that was woken, for the next one
         self.reason = ""
@@ -215,6 +215,7 @@ class Checkpoints(Woken):
         self._cancel_timer()
         self._cell_s, self._cell_began = 0.0, None
         if self._watch is None and self.sleeping():
+            self._looked = self._loop.time()
             self._watch = self._loop.call_later(LOOK_S, self._look)
 
     def changed(self) -> None:
@@ -366,23 +367,26 @@ class Checkpoints(Woken):
         self._watch = None
         if not self.sleeping():
             return
-        used_s = self._count()
+        looked, copied_s = self._looked, self._cell_s
+        used_s, self._looked = self._count(), self._loop.time()
         self._cell_began = used_s if self._cell_began is None else self._cell_began
         lasted = max(0.0, used_s - self._cell_began)
         if gives_up(self._cell_s, lasted, self._budget.left):
             self._expected_s = max(self._expected_s, 2 * self._cell_s)
             self.drop("the cell rewrote so much memory that keeping copies would have slowed it down", named=False)
         else:
-            self._watch = self._loop.call_later(LOOK_S, self._look)
+            pace = (self._cell_s - copied_s) / max(1e-6, self._looked - looked)
+            self._watch = self._loop.call_later(next_look_s(self._cell_s, lasted, pace), self._look)
 
     def _count(self) -> float:
         """Take from the budget what was copied since the last count; the worker's processor time so far."""
         worker = read_process(self._pid)
         if worker is None or self._before is None:
             return 0.0
-        seconds = worker.copied_since(self._before) // PAGE * PAGE_COPY_S - self._counted_s
-        if seconds > 0:
-            self._counted_s += seconds
-            self._cell_s += seconds
-            self._budget.spend(seconds)
+        # From look to look: over a whole cell, memory that was taken and given back would look like pages copied.
+        seconds = worker.copied_since(self._before) // PAGE * PAGE_COPY_S
+        self._before = worker
+        self._counted_s += seconds
+        self._cell_s += seconds
+        self._budget.spend(seconds)
         return worker.cpu_s

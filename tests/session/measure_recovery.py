@@ -1,7 +1,7 @@
 """What copies cost, by processor time, on a machine that may be busy. No test; see docs/recovery.md.
 
     python -m tests.session.measure_recovery notebook FILE.ipynb [ROUNDS]   a whole notebook, with copies and without
-    python -m tests.session.measure_recovery rewrite [ROUNDS]               a cell that rewrites 1 GB in a loop
+    python -m tests.session.measure_recovery rewrite [ROUNDS [TIMES]]       a cell that rewrites 1 GB so many times
     python -m tests.session.measure_recovery replace MEGABYTES [ROUNDS]     from a death to the next cell's result
 
 Rounds alternate; the median of their ratios is printed. Processor time is that of the sandbox and of this process.
@@ -55,19 +55,21 @@ def _notebook(path: str, rounds: int) -> None:
         _tell(f"notebook, {gap_s:g} s between cells", spent)
 
 
-def _rewrite(rounds: int) -> None:
+def _rewrite(rounds: int, times: int) -> None:
     with _box("on") as on, _box("off") as off:
         spent: dict[str, list[float]] = {"on": [], "off": []}
         for box in (on, off):
             _good(box, "import numpy as np; big = np.ones(1 << 27)")
-            time.sleep(2)
-        for _ in range(rounds):
-            for way, box in (("on", on), ("off", off)):
-                began = _used(box)
-                _good(box, "for _ in range(40): big += 1")
-                spent[way].append(_used(box) - began)
+        for at in range(rounds):
+            end = time.monotonic() + 60
+            while not on.status()["checkpoints"] and time.monotonic() < end:
                 time.sleep(GAP_S)
-        _tell("40 rewrites of 1 GB", spent)
+            for way, box in (("on", on), ("off", off))[:: 1 if at % 2 else -1]:
+                began = _used(box)
+                _good(box, f"for _ in range({times}): big += 1")
+                time.sleep(0.05)  # until copies that it gave up have ended
+                spent[way].append(_used(box) - began)
+        _tell(f"{times} rewrites of 1 GB with a copy at the start", spent)
 
 
 def _replace(megabytes: int, rounds: int) -> None:
@@ -107,7 +109,7 @@ def main(words: list[str]) -> None:
         case ["notebook", path, *rest]:
             _notebook(path, int(rest[0]) if rest else 3)
         case ["rewrite", *rest]:
-            _rewrite(int(rest[0]) if rest else 4)
+            _rewrite(int(rest[0]) if rest else 4, int(rest[1]) if rest[1:] else 40)
         case ["replace", megabytes, *rest]:
             _replace(int(megabytes), int(rest[0]) if rest else 3)
         case _:

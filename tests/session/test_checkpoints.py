@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from sandbox_kernel.session.budget import SHARE, Budget, gives_up
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from sandbox_kernel.session import checkpoints
+from sandbox_kernel.session.budget import LOOK_S, SHARE, Budget, gives_up, next_look_s
+from sandbox_kernel.session.checkpoints import PAGE_COPY_S, Checkpoints
 from sandbox_kernel.session.proctree import PAGE, Process
 
 
@@ -50,3 +57,39 @@ def test_new_memory_is_not_taken_for_copied_pages() -> None:
     assert _process(faults=600, rss=1500).copied_since(before) == 0, "500 new pages"
     assert _process(faults=600, rss=1000).copied_since(before) == 500 * PAGE, "500 pages written again"
     assert _process(faults=101, rss=1512).copied_since(before) == 0, "one huge page"
+
+
+def test_a_cell_that_sweeps_through_its_memory_is_looked_at_when_it_will_have_copied_too_much() -> None:
+    now = copied = 0.0
+    pace = wait = 0.0
+    while not gives_up(copied, now, left_s=1.0):
+        wait = next_look_s(copied, now, pace)
+        now += wait
+        copied += 1.5 * wait  # as fast as memory is copied, and faster than what is reckoned for a page
+        pace = 1.5
+    assert copied < 1.1 * (0.06 + SHARE * now), "with looks at fixed times it was half as much again"
+
+
+def test_a_cell_that_copies_little_is_not_looked_at_more_often() -> None:
+    assert next_look_s(0.0, 0.0, 0.0) == LOOK_S
+    assert next_look_s(0.059, 0.0, 0.0) == LOOK_S
+    assert next_look_s(0.059, 0.0, 0.001) == LOOK_S
+    assert 0 < next_look_s(0.5, 0.0, 1.0) < LOOK_S, "a look that comes late is not followed by one at once"
+
+
+def test_memory_that_a_cell_takes_and_gives_back_is_not_taken_for_copied_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks = [_process(0, 1000), _process(50_000, 51_000), _process(50_000, 1000), _process(50_200, 1000)]
+    monkeypatch.setattr(checkpoints, "read_process", lambda _pid: looks[0])
+
+    async def ask(_number: int, _fds: list[int]) -> dict[str, Any]:
+        return {}
+
+    supervisor = SimpleNamespace(worker=SimpleNamespace(pid=1))
+    session = Checkpoints(True, 1 << 30, cast(Any, supervisor), ask=ask)
+    session._before = looks[0]
+    for _ in range(3):
+        looks.pop(0)
+        session._count()
+    assert session._cell_s == pytest.approx(200 * PAGE_COPY_S)
