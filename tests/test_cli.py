@@ -41,6 +41,15 @@ def spec_in(prefix: Path, name: str = "sandboxed-python") -> dict[str, object]:
     return loaded
 
 
+@pytest.mark.parametrize(("words", "among"), [([], "grade"), (["policy"], "check"), (["audit"], "verify")])
+def test_a_command_without_its_verb_says_which_there_are(
+    words: list[str], among: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert not said.out and f"    {among} " in said.err and "--help" in said.err
+
+
 class TestInstall:
     def test_writes_a_kernelspec_that_jupyter_finds(self, tmp_path: Path) -> None:
         assert main(["install", "--prefix", str(tmp_path)]) == 0

@@ -101,8 +101,35 @@ class TestCheck:
         (places / "a.toml").write_text("")
         (places / "b").write_text('[limits]\nmemory = "1GiB"\n')
         assert main(["policy", "check", "a.toml", "b"]) == 0
-        said = capsys.readouterr().out.splitlines()
-        assert said == ["a.toml: can be used; every value is the default", "b: can be used; limits.memory = 1 GiB"]
+        assert capsys.readouterr().out.splitlines() == [
+            "a.toml: can be used",
+            "  (every other value is the default: sandbox-kernel policy show --file a.toml)",
+            "b: can be used",
+            "  limits.memory  1 GiB",
+            "  (every other value is the default: sandbox-kernel policy show --file b)",
+        ]
+
+    def test_the_files_own_values_are_told_from_those_of_its_preset(
+        self, places: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        (places / "a.toml").write_text('preset = "classroom"\n[limits]\ncell_time = "30s"\n')
+        assert main(["policy", "check", "a.toml"]) == 0
+        _, own, rest = capsys.readouterr().out.splitlines()
+        assert own.split() == ["limits.cell_time", "30", "s"] and "values are others'" in rest
+
+    def test_every_slip_is_told_at_once(self, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (places / "etc.toml").write_text('[limits]\nprocesses = 50\n')
+        text = '[limits]\nmemroy = "1GiB"\ntmp = "1 apple"\nprocesses = 60\n[limit]\nmemory = 1\n[audit]\nfile = "x"\n'
+        (places / "a.toml").write_text(text)
+        assert main(["policy", "check", "a.toml"]) == 1
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == 5
+        for line, words in zip(said, ("memroy", "apple", "would loosen", "[limit]", "audit.file"), strict=True):
+            assert words in line and line.startswith(str(places / "a.toml"))
+
+    def test_a_preset_is_no_file(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert main(["policy", "check", "classroom"]) == 1
+        assert "policy show --preset classroom" in capsys.readouterr().err
 
     def test_bad_with_the_errors_words_for_each_file(self, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (places / "a.toml").write_text('[limits]\nmemroy = "1GiB"\n')

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from .. import __version__
 from ..errors import SandboxError
 from . import audit, bench, check, completion, doctor, files, grade, install, mcp, policy, run
-from .stop import Stop
+from .stop import Stop, lists_commands
 
 DESCRIPTION = """\
 Sandboxed Python is a Jupyter kernel whose cells run in a process that the Linux kernel confines: they see the
@@ -54,7 +54,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"sandbox-kernel {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    lists_commands(parser)
     for command in (run, grade, install, doctor, policy, check, audit, bench, files, mcp, completion):
         command.add_command(commands)
     args = parser.parse_args(argv)

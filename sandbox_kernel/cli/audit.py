@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..audit import AuditError, read_key, verify
-from .stop import Stop
+from .stop import Stop, lists_commands
 
 DESCRIPTION = """\
 Checks an audit log against its key: every line carries a value that covers it and the line before it, and the last one
@@ -32,7 +32,8 @@ def add_command(commands: Any) -> None:
         "audit", help="check the audit log of a kernel", epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
-    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    actions = parser.add_subparsers(title="actions", metavar="ACTION")
+    lists_commands(parser)
     check: argparse.ArgumentParser = actions.add_parser(
         "verify", help="find changes, gaps and a cut end", description=DESCRIPTION, epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,

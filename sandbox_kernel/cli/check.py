@@ -109,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         for line in (line for finding in findings for line in finding.lines()):
             sys.stdout.write(f"{_printable(line)}\n")
+        if ok:  # (not among the findings, which programs read)
+            sys.stderr.write(f"{len(findings)} file{'s' * (len(findings) != 1)} checked: nothing to complain about\n")
     return 0 if ok else 1
 
 

@@ -137,7 +137,9 @@ def run(args: argparse.Namespace) -> int:
         console.print(grades[0].table() if len(grades) == 1 else overview(grades))
         for line in doubtful(grades):
             console.print(f"\n{line}", style="bold magenta", soft_wrap=True, markup=False)
-        console.print(f"\nwrote {plan.output / 'summary.csv'}", soft_wrap=True, markup=False)
+        each = "its grade" if len(grades) == 1 else f"{len(grades)} grades"
+        console.print(f"\nwrote {plan.output / 'summary.csv'}, and {each} beside it, as NAME.json", soft_wrap=True,
+                      markup=False)  # fmt: skip
         return int(any(grade.verdict == "error" for grade in grades))
 
 
@@ -147,11 +149,12 @@ def _plan(args: argparse.Namespace) -> Plan:
 
     try:
         suite = Suite.load(args.tests)
-        policy: str | dict[str, Any] = args.policy
-        if is_path(args.policy):
-            policy = read_toml(str(Path(args.policy).expanduser()))
+        named = policy = args.policy
+        if is_path(named):
+            named = str(Path(named).expanduser())
+            policy = read_toml(named)
         # (The tables and not the path: a worker of a cluster may have no such file.)
-        values = Policy.resolve(os.environ, overrides=[policy]).policy.values()
+        values = Policy.resolve(os.environ, overrides=[named]).policy.values()
         files = {path.name: path.read_bytes() for path in args.files}
     except UnusableTests as error:
         raise Usage(str(error)) from error
@@ -180,7 +183,8 @@ def _found(asked: Sequence[Path], tests: Path) -> dict[str, Path]:
         elif path.name.endswith(SUFFIXES) and (path.exists() or path.is_symlink()):
             paths.append(path)
         else:
-            raise Usage(f"{path} is no .ipynb or .py file, and no folder.")
+            there = path.exists() or path.is_symlink()
+            raise Usage(f"{path} is no .ipynb or .py file, and no folder." if there else f"There is no {path}.")
     paths = [path for path in paths if not (path.exists() and path.samefile(tests))]
     if not paths:
         raise Usage("There is no .ipynb or .py file in what is to be graded.")

@@ -86,7 +86,8 @@ def mcp(args: argparse.Namespace) -> int:
         if missing not in ("mcp", "mcp_types", "uvicorn", "starlette"):
             raise
         raise Stop(
-            f"`mcp` needs the package {missing}. Install the extra `mcp`: pip install '.[mcp]' in the project's folder"
+            "`mcp` needs the protocol's SDK, which is not installed. Install the extra `mcp`: "
+            "pip install '.[mcp]' in the project's folder"
         ) from error
     from ..api import AsyncSandbox
 

@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ import msgspec
 from .. import launcher
 from ..errors import PolicyError
 from ..policy import KEYS, Policy, Resolved
-from ..policy_layers import is_path, preset_file, presets
+from ..policy_layers import BUILT_IN, Layers, is_path, preset_file, presets, read_toml
+from .stop import lists_commands
 
 DESCRIPTION = """\
 A policy says what a sandbox may do: how strongly it is isolated, how much it may use, what it sees. It is a TOML
@@ -71,7 +72,8 @@ def add_command(commands: Any) -> None:
         "policy", help="show or check what a sandbox may do", description=DESCRIPTION, epilog=EXAMPLES,
         formatter_class=raw,
     )  # fmt: skip
-    verbs = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    verbs = parser.add_subparsers(title="commands", metavar="COMMAND")
+    lists_commands(parser)
     text = "Shows each value of the policy that a kernel started from here has, with its origin."
     show = verbs.add_parser("show", help="every value and where it came from", description=text,
                             epilog=SHOW_EXAMPLES, formatter_class=raw)  # fmt: skip
@@ -136,20 +138,58 @@ def run_check(args: argparse.Namespace) -> int:
     """Carry out `policy check`: 0 when all files can be used, else 1."""
     bad = 0
     for file in args.files:
+        path = str(file.expanduser().resolve())
         try:
-            path = str(file.expanduser().resolve())
-            if path == os.path.realpath(launcher.ADMINISTRATOR):  # it bounds the others, not itself
-                policy = Policy.load(path)
-            else:
-                alone = {"HOME": "/nonexistent", launcher.POLICY_VARIABLE: path}  # without the user's own policy
-                policy = Policy.resolve(alone, etc=Path(launcher.ADMINISTRATOR)).policy
+            if str(file) in presets() and not file.exists():
+                raise PolicyError(str(file), f"is a preset and no file; see sandbox-kernel policy show --preset {file}")
+            found = _alone(path)
         except PolicyError as error:
             bad += 1
-            sys.stderr.write(f"{error.explain()}\n")
+            sys.stderr.writelines(f"{problem.explain()}\n" for problem in _problems(path, error))
         else:
-            changed = [f"{k} = {KEYS[k].show(v)}" for k, v in policy.values().items() if v != KEYS[k].default]
-            sys.stdout.write(f"{file}: can be used; {'; '.join(changed) or 'every value is the default'}\n")
+            sys.stdout.write("\n".join([f"{file}: can be used", *_summary(found, path, file)]) + "\n")
     return 1 if bad else 0
+
+
+def _alone(path: str) -> Resolved:
+    """What holds with this file, and without the user's own policy."""
+    if path == os.path.realpath(launcher.ADMINISTRATOR):  # it bounds the others, not itself
+        layers = Layers(KEYS)
+        layers.add_administrator(path)
+        return Resolved(Policy.load(path), layers.origins)
+    environment = {"HOME": "/nonexistent", launcher.POLICY_VARIABLE: path}
+    return Policy.resolve(environment, etc=Path(launcher.ADMINISTRATOR))
+
+
+def _summary(found: Resolved, path: str, file: Path) -> list[str]:
+    """The file's own values, a line each, and how many came with it."""
+    rows = [row for row in found.rows() if row[2] != BUILT_IN]
+    own = [(key, shown) for key, shown, origin in rows if path in origin.split(", ")]
+    wide = max((len(key) for key, _ in own), default=0)
+    more = f"; {len(rows) - len(own)} values are others'" if len(rows) > len(own) else ""
+    return [*(f"  {key:{wide}}  {shown}" for key, shown in own),
+            f"  (every other value is the default{more}: sandbox-kernel policy show --file {file})"]  # fmt: skip
+
+
+def _problems(path: str, first: PolicyError) -> list[PolicyError]:
+    """What is wrong with each line of a file; nobody should need as many tries as there are slips."""
+    try:
+        tables = read_toml(path)
+    except PolicyError:
+        return [first]
+    problems: list[PolicyError] = []
+    for table, content in tables.items():
+        lines = [{key: value} for key, value in content.items()] if isinstance(content, Mapping) else [content]
+        for line in lines:
+            try:
+                layers = Layers(KEYS)
+                if os.path.exists(launcher.ADMINISTRATOR) and path != os.path.realpath(launcher.ADMINISTRATOR):
+                    layers.add_administrator(launcher.ADMINISTRATOR)
+                layers.add_tables({table: line}, path)
+            except PolicyError as error:
+                if all(error.message != known.message for known in problems):
+                    problems.append(error)
+    return problems or [first]  # (none: the lines contradict each other)
 
 
 def run_docs(args: argparse.Namespace) -> int:

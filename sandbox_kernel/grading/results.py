@@ -130,7 +130,7 @@ class Grade:
             return said
         said += [f"cell {cell.number}: {cell.reason}" for cell in self.cells if cell.status != "ok"]
         failed = [mark for mark in self.marks if mark.status not in ("passed", OWN_ERROR)]
-        return said + [f"{mark.title}: {mark.reason}" for mark in failed]
+        return said + [f"{mark.title}: {mark.reason} {mark.denials}".rstrip() for mark in failed]
 
     def table(self) -> Group:
         """For a terminal (needs the package rich): ``rich.print(grade.table())``."""

@@ -57,7 +57,7 @@ class Suite:
         try:
             source = Path(path).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            raise UnusableTests(f"{path} cannot be read: {error}") from error
+            raise UnusableTests(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
         return cls.of(source, str(Path(path).absolute()))
 
     @classmethod

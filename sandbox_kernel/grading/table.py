@@ -10,10 +10,12 @@ from rich.table import Table
 from rich.text import Text
 
 from ..api.execution import plain_text
+from ..errors import KEPT
 from .results import OWN_ERROR, Grade
 
 _STYLES = {"passed": "green", "ok": "green", "failed": "red", "unusable": "red", "error": "bold magenta",
            OWN_ERROR: "bold magenta"}  # fmt: skip
+_WIDE = 260  # characters
 _PLACE = re.compile(r"line \d+ of the tests: \w+")
 
 
@@ -58,6 +60,12 @@ def drawn(grade: Grade) -> Group:
     return Group(*parts)
 
 
+def _short(text: str) -> str:
+    """What of a reason fits into an overview, to the end of a word; that a session goes on is no news there."""
+    text = text.replace(f" {KEPT}", "")
+    return text if len(text) <= _WIDE else f"{text[:_WIDE].rpartition(' ')[0]} ..."
+
+
 def overview(grades: Iterable[Grade]) -> Table:
     """Many grades, a line each."""
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -68,7 +76,7 @@ def overview(grades: Iterable[Grade]) -> Table:
     for grade in grades:
         reasons = grade.failures()
         more = f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else ""
-        first = shown(reasons[0]).partition("\n")[0][:200] + more if reasons else ""
+        first = _short(shown(reasons[0]).partition("\n")[0]) + more if reasons else ""
         verdict = Text(grade.verdict, style=_STYLES.get(grade.verdict, ""))
         points = f"{number(grade.score)} of {number(grade.max_score)}"
         table.add_row(Text(shown(grade.submission)), points, verdict, Text(first))

@@ -94,15 +94,18 @@ class Card:
         good = sum(bool(proof.get("ok")) for proof in box.proofs)
         layers = list(dict.fromkeys(str(proof.get("layer", "")) for proof in box.proofs if proof.get("layer")))
         shown = {key: (value, origin) for key, value, origin in self._resolved.rows()}
+        # (The value "none" would read as no time at all.)
+        may_take = f"a cell may take {shown['limits.cell_time'][0]}" if limits.cell_time else "a cell has no time limit"
         rows = [
             ("Proven", escape(f"{good} of {len(box.proofs)} attempts were refused or saw nothing")),
             ("Layers", escape(", ".join(layers))),
             ("Memory", _bar(dog.memory, limits.memory, shown["limits.memory"][0])),
             ("Processes", escape(f"{dog.usage.processes} of {shown['limits.processes'][0]}")),
             ("Time", escape(f"{dog.usage.cpu_s:.1f} s of processor time; the last cell took {self._last_s:.2f} s; "
-                            f"a cell may take {shown['limits.cell_time'][0]}")),
+                            f"{may_take}")),
             ("Network", escape(shown["network.mode"][0])),
-            ("Files", escape(f"the notebook's folder: {shown['files.workspace'][0]}")),
+            ("Files", escape(f"the notebook's folder: {shown['files.workspace'][0]}; "
+                             "the home folder and /tmp are empty again after a restart")),
             ("Refused", _counts(self._refused)),
             ("Removed from outputs", _counts(self._removed)),
         ]  # fmt: skip

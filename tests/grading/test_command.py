@@ -12,6 +12,7 @@ from sandbox_kernel.cli import main
 from sandbox_kernel.cli.grade import Plan, _cell, _write_summary
 from sandbox_kernel.grading import Grade, Mark, Suite
 from sandbox_kernel.grading.results import OWN_ERROR
+from sandbox_kernel.grading.table import overview
 
 from .test_many import watched
 
@@ -82,10 +83,12 @@ def test_one_submission_is_shown_in_full(capsys: pytest.CaptureFixture[str]) -> 
         (["in", "--tests", "tests.py", "--policy", "./none.toml"], "none.toml"),
         (["in", "--tests", "tests.py", "--file", "none.csv"], "none.csv"),
         (["tests.py", "--tests", "tests.py"], "no .ipynb or .py file"),
-        (["in/none.py", "--tests", "tests.py"], "none.py"),
+        (["in/none.py", "--tests", "tests.py"], "There is no in/none.py"),
+        (["in", "--tests", "tests.py", "--policy", "bad.toml"], "bad.toml: limits.memroy"),
     ],
 )
 def test_wrong_usage(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("bad.toml").write_text('[limits]\nmemroy = "1GiB"\n')
     assert main(["grade", *arguments]) == 2
     assert words in capsys.readouterr().err
     assert not Path("grades").exists()
@@ -124,6 +127,15 @@ def test_names_that_students_choose_keep_no_grade_from_being_written() -> None:
     rows = list(csv.DictReader(Path("grades/summary.csv").read_text().splitlines()))
     assert len(rows) == 7 and {row["verdict"] for row in rows} <= {"passed", "failed"}
     assert len(list(Path("grades/by-digest").iterdir())) == 4
+
+
+def test_a_reason_in_the_overview_ends_with_a_word_and_says_what_was_refused() -> None:
+    denials = "Network access is blocked. " + "and so on " * 40
+    refused = Mark("test_a", "Sums", reason="raised URLError", denials=denials)
+    table = overview([Grade("a.py", "failed", 0, 1, marks=[refused]), Grade("b.py", "passed", 1, 1)])
+    first, _ = table.columns[3].cells
+    assert str(first).startswith("Sums: raised URLError Network access is blocked.")
+    assert str(first).endswith(("and ...", "so ...", "on ...")) and len(str(first)) < 300
 
 
 def test_a_test_with_an_error_of_its_own_has_no_points_in_the_table() -> None:

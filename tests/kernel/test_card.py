@@ -69,7 +69,7 @@ def test_it_is_plain_about_the_figures() -> None:
     for number in range(30):
         card.note(1.5, [Denial(f"call{number}", "", 1, "", ""), Denial("socket", "AF_INET", 2, "", "")])
     text = Reader(card.html()).text
-    for part in ("isolation level full", "1 of 1 attempts", "300 MiB of 600 MiB", "script x4", "2 min",
+    for part in ("isolation level full", "1 of 1 attempts", "300 MiB of 600 MiB", "script x4", "may take 2 min",
                  "the last cell took 1.50 s", "socket AF_INET x60", "and 23 more",
                  "limits.memory = 600 MiB  (argument)"):
         assert part in text, part
@@ -77,6 +77,11 @@ def test_it_is_plain_about_the_figures() -> None:
     for number in range(1000):
         card.note(0, [Denial(f"invented{number}", "", 1, "", "")])
     assert len(card.html()) < 20_000
+
+
+def test_no_limit_is_not_taken_for_no_time() -> None:
+    text = Reader(a_card().html()).text
+    assert "a cell has no time limit" in text and "may take" not in text
 
 
 def test_an_open_gate_is_said_loudly() -> None:
