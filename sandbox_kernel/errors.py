@@ -115,6 +115,7 @@ class IsolationUnavailable(SandboxError):
             f"The isolation level {level!r} cannot be had here, so no cell is run: {layer}: {saw}.",
             level=level, layer=layer, saw=saw, remedy=remedy,
         )
+        self.add_note(remedy or "`sandbox-kernel doctor` says what is missing here.")  # of a traceback in a program
 
     def advice(self) -> str:
         return str(self.data.get("remedy") or "")
@@ -268,10 +269,11 @@ class NoCheckpoint(SandboxError):
             text = f"There is no checkpoint named {cell!r}" + (f": {reason}" if reason else "")
             super().__init__(f"{text}; there are {known}." if known else f"{text}.", cell=cell, cells=cells)
             return
-        known = ", ".join(f"[{number}]" for number in cells)
+        known = ", ".join(dict.fromkeys(f"[{number}]" for number in cells))  # (calls leave copies between cells, too)
         there = f"there are copies of the states after {known}" if known else "there is no copy"
         why = f" ({reason})" if reason else ""
-        text = f"There is no copy of the session as it was after cell [{cell}]; {there}{why}."
+        state = f"as it was after cell [{cell}]" if cell >= 0 else "of so long ago, when it had no cells yet"
+        text = f"There is no copy of the session {state}; {there}{why}."
         super().__init__(text, cell=cell, cells=cells)
 
     @property
@@ -372,6 +374,8 @@ class FrameRefused(SandboxError):
     def __init__(self, problem: str, *, where: str = "", remedy: str = "", in_order: bool = False) -> None:
         text = f"{where}: {problem}" if where else problem
         super().__init__(f"{text[:1].upper()}{text[1:]}.", where=where, remedy=remedy)
+        if remedy:
+            self.add_note(remedy)  # of a traceback in a program, which shows no advice
         self.in_order = in_order
 
     def advice(self) -> str:

@@ -9,9 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import size_text
 from ..session.denials import Denial
 
 TEXT_CHARS = 20_000
+_BRIEF = 200  # characters of a text in a result's repr
 # Terminal sequences: colours and cursor movements, titles and links, and what is left of them.
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -46,7 +48,7 @@ class ExecutionError:
     traceback: str = ""
 
 
-@dataclass
+@dataclass(repr=False)
 class Result:
     """One display, or the value of the cell's last expression. What the cell did not give is None.
 
@@ -92,8 +94,21 @@ class Result:
         names = (*_TEXTS.values(), *_BYTES.values(), "json", "data")
         return [name for name in names if getattr(self, name) is not None] + list(self.extra)
 
+    def __repr__(self) -> str:
+        """What is filled, in a line: a picture as its size, a long text as its beginning."""
+        parts = [f"{name}={_brief(self[name])}" for name in self.formats()]
+        return f"Result({', '.join([*parts, f'is_main_result={self.is_main_result}'])})"
+
     def __getitem__(self, name: str) -> Any:
         return self.extra[name] if name in self.extra else getattr(self, name)
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, bytes):
+        return f"<{size_text(len(value))}>"
+    if isinstance(value, str):
+        return repr(value) if len(value) <= _BRIEF else f"{value[:_BRIEF]!r}..."
+    return f"<{type(value).__name__}>"
 
 
 def _decoded(text: str) -> bytes | None:

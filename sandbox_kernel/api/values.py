@@ -78,6 +78,8 @@ def refusal(reply: Mapping[str, Any], *, call: bool = False) -> Exception | None
     if name == "FrameRefused":
         error = FrameRefused("-")
         error.message, error.args = text, (text,)
+        if "cannot pass" in text:  # (the worker's own advice does not cross)
+            error.add_note("Frames hold DataFrames, Series, arrays and plain values; convert it in a cell first.")
         return error
     if name == "KeyError" and not call:
         return KeyError(text)

@@ -28,7 +28,7 @@ _EXAMPLES = 3  # in one sentence
 _LOCAL = "local sockets"
 _WORDS: dict[str, tuple[str, str]] = {
     "network": ("Network access is blocked by the sandbox policy",
-                'network.mode is "none" and has no other value yet: bring in as files what cells need'),
+                'network.mode is "none" and has no other value yet: put what cells need into their folder, as files'),
     _LOCAL: ("Local sockets cannot be made at this isolation level",
              "the level full has them, see isolation.level in the policy"),
     "pairs": ("Datagram socket pairs are refused in the sandbox", _NO_POLICY),
@@ -170,6 +170,9 @@ _NO_PROCESS = frozenset({
     ("RuntimeError", "can't start new thread"), ("BlockingIOError", "[Errno 11] Resource temporarily unavailable"),
 })  # fmt: skip
 
+# Of what makes POSIX semaphores and shared memory: the text names no file, and so do few others.
+_NO_SEMAPHORE = ("PermissionError", f"[Errno {errno.EACCES}] Permission denied")
+
 
 def limit_hint(ename: str, evalue: str, facts: PlanFacts) -> str | None:
     """A line about the limit behind a cell's last error, when it says that there was no more of something."""
@@ -180,6 +183,9 @@ def limit_hint(ename: str, evalue: str, facts: PlanFacts) -> str | None:
                 "limits.memory in the policy.")  # fmt: skip
     if (ename, evalue) in _NO_PROCESS and facts.processes:
         return f"The sandbox may have {facts.processes:,} processes and threads: limits.processes in the policy."
+    if (ename, evalue) == _NO_SEMAPHORE and "landlock" in facts.level:
+        return ("Was this about multiprocessing (pools, queues, locks) or shared memory? They need the isolation level "
+                "full. Threads and plain Process objects work here.")  # fmt: skip
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.EMFILE}]") and facts.open_files:
         return f"One process may have {facts.open_files:,} files open: limits.open_files in the policy."
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.EFBIG}]") and facts.file_size:

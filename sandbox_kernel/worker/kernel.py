@@ -190,7 +190,8 @@ def _log() -> logging.Logger:
 
 def _sandbox_magic(line: str) -> None:
     """Shows what the sandbox does, `%sandbox help` says more; must stand alone in its cell."""
-    sys.stdout.write("%sandbox is answered by the kernel itself, and only when it stands alone in a cell.\n")
+    sys.stdout.write("%sandbox is answered by the kernel itself, when it stands alone in a cell; in a program that "
+                     "runs cells by sandbox_kernel.Sandbox, its status() says as much.\n")  # fmt: skip
 
 
 def _remember_signature() -> None:

@@ -50,6 +50,7 @@ class TestExecution:
         assert (html.html, markdown.markdown, latex.latex, json.json) == ("<b>h</b>", "*m*", "$l$", {"a": [1]})
         assert svg.svg is not None and "<svg" in svg.svg
         assert picture.png is not None and picture.png.startswith(b"\x89PNG") and picture["png"] == picture.png
+        assert "png=<" in repr(picture) and len(repr(picture)) < 200, "a figure's bytes are not for the screen"
         assert main.is_main_result and main.formats() == ["text"] and "[png image]" in ex.text()
 
     def test_updates_and_clear_output_leave_what_a_notebook_would_show(self, sandbox: Sandbox) -> None:
@@ -127,7 +128,7 @@ class TestEnds:
             box.run_code("x.append(3)")
             box.rollback()
             assert box.run_code("x").results[0].text == "[1, 2]"
-            with pytest.raises(NoCheckpoint, match=r"after cell \[-5\]; there are copies"):
+            with pytest.raises(NoCheckpoint, match="had no cells yet; there are copies"):
                 box.rollback(9)
             with pytest.raises(ValueError, match="1 or more"):
                 box.rollback(0)
@@ -252,8 +253,9 @@ class TestLevels:
 
     def test_one_that_cannot_be_had_is_an_error(self) -> None:
         before = children()
-        with pytest.raises(IsolationUnavailable, match="in-process"):
+        with pytest.raises(IsolationUnavailable, match="in-process") as told:
             Sandbox(level="in-process")
+        assert "doctor" in told.value.__notes__[0], "a traceback says what to do next"
         with pytest.raises(IsolationUnavailable, match="cannot be started"):
             Sandbox({"worker": {"python": "/nonexistent"}})
         wait_for(lambda: children() <= before)

@@ -14,6 +14,7 @@ import pytest
 
 from sandbox_kernel import Sandbox
 from sandbox_kernel.api.execution import plain_text
+from sandbox_kernel.api.values import refusal
 from sandbox_kernel.errors import CellError, FrameRefused, TimeLimit, WorkerLost
 from sandbox_kernel.session.exchange import INLINE_BYTES
 
@@ -225,3 +226,12 @@ def test_a_short_time_limit_for_code_is_none_for_values() -> None:
         box["df"] = FRAME  # makes the sandbox import pandas
         pd.testing.assert_frame_equal(box["df"], FRAME)
         assert box.run_code("import time; time.sleep(5)").timed_out
+
+
+def test_a_refused_value_says_what_can_cross() -> None:
+    text = "A value of type a.A cannot pass the frame gate."
+    error = refusal({"status": "error", "ename": "FrameRefused", "evalue": text})
+    assert isinstance(error, FrameRefused) and str(error) == text and "DataFrames" in error.__notes__[0]
+    text = "A value of 9 GiB is larger than 1 GiB."
+    too_large = refusal({"status": "error", "ename": "FrameRefused", "evalue": text})
+    assert not hasattr(too_large, "__notes__")

@@ -47,6 +47,13 @@ def test_watches_are_neither_files_nor_folders(text: str) -> None:
     assert limit_hint("OSError", text, replace(FULL, open_files=1024)) is None
 
 
+def test_no_semaphores_is_said_where_there_are_none() -> None:
+    error = ("PermissionError", "[Errno 13] Permission denied")
+    assert "multiprocessing" in str(limit_hint(*error, replace(FULL, level="seccomp+landlock")))
+    assert limit_hint(*error, FULL) is None
+    assert limit_hint(error[0], f"{error[1]}: 'a.txt'", replace(FULL, level="seccomp+landlock")) is None
+
+
 def test_a_full_disk_is_no_private_folder_where_those_have_no_size() -> None:
     assert limit_hint("OSError", "[Errno 28] No space left on device", replace(FULL, level="seccomp+landlock")) is None
 
@@ -58,7 +65,7 @@ def test_no_denial_no_line() -> None:
 def test_one_line_names_the_call_the_attempts_and_the_rule() -> None:
     assert denial_line([Denial("socket", "AF_INET", 3, "network", NET)]) == (
         "Network access is blocked by the sandbox policy (socket AF_INET, 3 attempts); "
-        'network.mode is "none" and has no other value yet: bring in as files what cells need.'
+        'network.mode is "none" and has no other value yet: put what cells need into their folder, as files.'
     )
     assert denial_line([Denial("ptrace", "", 1, "other processes", LEVEL)]) == (
         "Tracing and reading other processes is refused in the sandbox (ptrace, 1 attempt); no policy allows it."
