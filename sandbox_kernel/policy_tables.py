@@ -115,6 +115,10 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
             "read-only" lets cells read it. "none" does not show it: cells start in an empty private folder.
         keep: names of the files that go from the private layer to the disk when a cell ends, with ``*`` for any text;
             only new files, never over one that no sandbox made.
+        aside: what becomes of the other files that cells made in the private layer of a kernel. "shown": they are set
+            aside in a folder of the user's (``sandbox-kernel/aside`` in ``$XDG_DATA_HOME``, else ``~/.local/share``),
+            and later kernels over the same notebook's folder begin with them, so that a restart loses no file.
+            "stored": they are only set aside. "none": they end with the kernel. A program's `Sandbox` sets none aside.
         hide: names of files and folders in the notebook's folder that cells do not see, with ``*`` for any text; below
             ``full`` not with "read-write". Folders that cannot be searched for them (too many entries, too deep)
             are hidden as a whole. Nothing is kept by such a name either. In a home folder, or in Jupyter's own, names
@@ -124,6 +128,7 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     workspace: Literal["none", "read-only", "overlay", "read-write"] = "read-write"
     keep: FileNames = DATA_FILES
+    aside: Literal["none", "stored", "shown"] = "shown"
     hide: HiddenNames = SECRET_FILES
     read: Paths = ()
 

@@ -18,7 +18,12 @@ _BRIEF_CHARS = 90
 NOT_DATA = "not among files.keep"
 _THERE = "a file of that name exists and is not the sandbox's"
 CAN_BE_KEPT = (NOT_DATA, _THERE)
-_HOW = ("[That ends with the kernel. In a terminal, `sandbox-kernel files --keep NAME` puts a file next to the "
+EARLIER = "made in an earlier session"
+_AFTERWARDS = {
+    "shown": "Cells have that after a restart, too.", "stored": "That is set aside when the kernel ends.",
+    "none": "That ends with the kernel.",
+}  # fmt: skip
+_HOW = ("[{} In a terminal, `sandbox-kernel files --keep NAME` puts a file next to the "
         "notebook; with --replace over the one that is there.]\n")
 
 
@@ -138,20 +143,43 @@ def removed_text(removed: Mapping[str, int]) -> str:
     return f"Removed from outputs: {said or 'nothing'}\n"
 
 
-def files_text(kept: Sequence[str], inside: Sequence[tuple[str, str]], *, how: bool = False) -> str:
+def files_text(
+    kept: Sequence[str], inside: Sequence[tuple[str, str]], *, how: bool = False, stays: str = "none"
+) -> str:
     """The lines under a cell about the files it made in the private layer; "" when it made none.
 
     Args:
         kept: paths of those that were written next to the notebook.
         inside: paths of those that were not, and why.
         how: say, too, how a person gets them there.
+        stays: `files.aside` of the policy.
     """
     lines = [f"[Kept next to the notebook: {_some(kept)}]\n"] if kept else []
     reasons: dict[str, list[str]] = {}
     for path, why in inside:
         reasons.setdefault(why, []).append(path)
     lines += [f"[Only inside the sandbox ({why}): {_some(paths)}]\n" for why, paths in reasons.items()]
-    return "".join(lines) + _HOW * how
+    return "".join(lines) + _HOW.format(_AFTERWARDS[stays]) * how
+
+
+def aside_text(again: Sequence[str], unseen: Sequence[str], lost: Mapping[str, str]) -> str:
+    """The lines under a cell about what earlier sessions have left, and about what could not be set aside.
+
+    Args:
+        again: paths of the files that cells see again.
+        unseen: and of those that they do not.
+        lost: files that end with the kernel, and why.
+    """
+    lines = [f"[Here again, from an earlier session: {_some(again)}]\n"] if again else []
+    if unseen:
+        lines.append(f"[Set aside from an earlier session, and not here: {_some(unseen)}; "
+                     "`sandbox-kernel files --aside` lists such files]\n")  # fmt: skip
+    reasons: dict[str, list[str]] = {}
+    for path, why in lost.items():
+        reasons.setdefault(why, []).append(path)
+    lines += [f"[Ends with the kernel, since it could not be set aside ({why}): {_some(paths)}]\n"
+              for why, paths in reasons.items()]  # fmt: skip
+    return "".join(lines)
 
 
 def unkept_text(error: OSError) -> str:

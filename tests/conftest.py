@@ -27,7 +27,7 @@ def _remove_private(owner: int = os.getpid()) -> None:
 
 
 atexit.register(_remove_private)
-for _name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR"):
+for _name in ("IPYTHONDIR", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "XDG_DATA_HOME"):
     os.environ[_name] = os.path.join(_private, _name.lower())
     os.mkdir(os.environ[_name], 0o700)
 for _name in ("JUPYTER_PATH", "SANDBOX_KERNEL_POLICY", "PYTHONSTARTUP", "MPLBACKEND"):

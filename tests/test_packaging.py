@@ -82,6 +82,7 @@ ARROWS = {
     "cli.bench": {"bench"},
     "cli.host": {"linux", "confine", "launch"},
     "cli.trials": {"errors", "plan", "proof", "launch", "session"},
+    "cli.aside": {"plan", "policy_values", "report", "session"},
     "cli.doctor": {"errors", "launcher", "policy", "report", "plan"},
 }  # fmt: skip
 

@@ -300,6 +300,7 @@ BOUNDS: list[tuple[str, str, list[str], list[str]]] = [
     ("files.workspace", '"read-write"', ['"read-only"', '"read-write"'], []),
     ("files.workspace", '"overlay"', ['"read-only"', '"overlay"'], ['"read-write"']),
     ("files.keep", '["*.csv", "*.png"]', ['["*.csv"]', "[]"], ['["*"]', '["*.txt"]']),
+    ("files.aside", '"stored"', ['"stored"', '"none"'], ['"shown"']),
     ("files.keep", '["*"]', ['["*.txt"]', '["*"]'], []),
     ("files.read", '["/usr", "/srv/a"]', ["[]", '["/usr"]', '["/usr/share", "/srv/a/b"]'],
      ['["/srv"]', '["/usr/../var"]', '["/usr", "/root"]', '["/srv/ab"]']),

@@ -19,7 +19,7 @@ DESCRIPTION = """\
 Lists the files that the cells of a running kernel have made in the notebook's folder, where the policy says
 files.workspace = "overlay": which of them were kept next to the notebook, and why others were not. With --keep it
 keeps one, whatever its kind; over a file that no sandbox made only with --replace. No cell can do that: the kernel's
-connection file is needed.
+connection file is needed. With --aside it does the same with what earlier kernels have left, and needs no kernel.
 """
 
 EXAMPLES = """\
@@ -27,6 +27,9 @@ examples:
   sandbox-kernel files                         of the kernel that was started last and still runs
   sandbox-kernel files 3f2a --keep model.py    of the kernel whose id begins so; keep one file
   sandbox-kernel files --keep data.csv --replace   what cells made of it takes the place of the one on the disk
+  sandbox-kernel files --aside                 what earlier kernels over notebooks in this folder have left
+  sandbox-kernel files --aside ~/course --keep model.pkl
+  sandbox-kernel files --aside --forget        remove it, so that the next kernel begins without
 """
 
 ANSWER_S = 60.0  # copying a gigabyte included
@@ -46,6 +49,10 @@ def add_command(commands: Any) -> None:
     parser.add_argument("--replace", action="store_true", help="with --keep: also over a file that is there and that "
                         "no sandbox made")  # fmt: skip
     parser.add_argument("--list", action="store_true", help="list the files, after --keep too")
+    parser.add_argument("--aside", metavar="FOLDER", nargs="?", const=".", help="what kernels that have ended have "
+                        "left of notebooks in this folder; default: the current one")  # fmt: skip
+    parser.add_argument("--forget", action="store_true", help="with --aside: remove all of it, but for what belongs "
+                        "to a kernel that runs")  # fmt: skip
     parser.set_defaults(command=run)
 
 
@@ -56,8 +63,16 @@ def run(args: argparse.Namespace) -> int:
         0 when all that was asked for was kept, else 1.
 
     Raises:
-        Stop: no such kernel, or no answer from it.
+        Stop: no such kernel, or no answer from it; options that do not go together.
     """
+    if args.aside is not None:
+        if args.kernel:
+            raise Stop("--aside takes no kernel: it is about those that have ended")
+        from .aside import aside
+
+        return aside(args)
+    if args.forget:
+        raise Stop("--forget goes with --aside: what a kernel has that runs ends with it")
     answer = _ask(_connection_file(args.kernel), {"keep": args.keep, "replace": args.replace})
     if not answer["layered"]:
         raise Stop('this kernel has no private layer: files.workspace is not "overlay" in its policy')

@@ -27,6 +27,7 @@ from ..errors import SandboxError
 from ..outputs.open_gate import make_gate
 from ..outputs.settings import Settings
 from ..policy import Resolved
+from ..session.aside import Aside
 from ..session.denials import Denials
 from ..session.session import Interrupted, Plan, Session, Zygote
 from . import cell, frame_comms, startup
@@ -81,6 +82,7 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
             zygote, resolved.policy, self.publisher, workspace=workspace, plans=plans,
             record=self.transcript.add,
         )  # fmt: skip
+        self.sandbox.aside = Aside.of(resolved.policy, workspace, os.environ)
         profile = self.profile_dir.location if self.profile_dir else ""
         started = startup.prepare(self.sandbox, resolved.policy, profile, workspace, os.environ)
         self.commands = Commands(self.sandbox, resolved, self.transcript, self.gate.removed, started)

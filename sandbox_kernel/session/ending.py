@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Sequence
 
 from ..plan.model import Plan
-from ..report import files_text
+from ..report import aside_text, files_text
 from .denial_text import PlanFacts, explanation
 from .denials import Denial
-from .files import Report
+from .held import Report
 from .session import Session
 
 
@@ -35,5 +35,10 @@ async def end_cell(
     report = await asyncio.to_thread(files.collect) if written else Report()
     facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     news, how = files.news(report)
-    told = files_text(news.kept if kept_told else (), news.inside, how=how)
+    stays = files.aside.mode if files.aside is not None else "none"
+    told = files_text(news.kept if kept_told else (), news.inside, how=how, stays=stays)
+    if files.aside is not None:
+        files.set_aside(asyncio.get_running_loop())
+        if kept_told:
+            told += aside_text(*files.aside.news())
     return told + explanation(denials, error, facts), report

@@ -16,15 +16,16 @@ import stat
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..frozen import Frozen
 from ..plan.make import in_force
 from ..plan.model import Plan
 from ..plan.workspace import Patterns
 from ..policy import Files
-from ..report import CAN_BE_KEPT, NOT_DATA, unkept_text
+from ..report import CAN_BE_KEPT, EARLIER, NOT_DATA, unkept_text
+from .aside import Aside, Layer
+from .held import Held, Report
 from .kept import KeptFiles
 from .lookups import BUSY_S, Lookups
 from .mirror import Mirror, Names, descend
@@ -35,33 +36,8 @@ DEPTH = 8  # of folders
 ENTRIES = 20_000  # of the layer, files and folders, that are looked at
 _NAME_BYTES = 255
 _NAME = "hidden or unprintable name"
+_REMOVED, _ODD = "removed, inside only", "no ordinary file"
 _FOLDER = OPEN | os.O_DIRECTORY
-
-
-class Report:
-    """What became of the files that a cell made or changed. Paths below the notebook's folder.
-
-    Attributes:
-        kept: written next to the notebook.
-        inside: not written: path and why.
-    """
-
-    def __init__(self, kept: Iterable[str] = (), inside: Iterable[tuple[str, str]] = ()) -> None:
-        self.kept, self.inside = list(kept), list(inside)
-
-
-class Held(Frozen):
-    """A file in the layer.
-
-    Attributes:
-        name: its path below the notebook's folder.
-        size: in bytes.
-        why: why it is not next to the notebook; "" when it is.
-    """
-
-    name: str
-    size: int
-    why: str
 
 
 class FileGate:
@@ -85,12 +61,17 @@ class FileGate:
         self._mirror, self.lookups = mirror, lookups
         self._lock = threading.Lock()  # cells on several shells may end at once
         self._layer, self._keep, self._hidden = layer, tuple(keep), Patterns(hide)
-        self._disk = KeptFiles(workspace, owner)
+        self._disk, self._workspace = KeptFiles(workspace, owner), workspace
         self._known: dict[Names, tuple[Seen, int]] = {}  # of the layer, as they were when they were last dealt with
         self._states: dict[Names, str] = {}  # why each was not kept; "" when it was
         self._walked = False  # the last time to the end
         self._told: set[tuple[str, str]] = set()  # what a person has read already: path and why
         self._paced: Paced | None = None
+        self._cells: tuple[int, int] | None = None
+        self._closed: frozenset[str] = frozenset()
+        self._beginning: asyncio.Future[None] | None = None
+        self._storing: asyncio.Future[None] | None = None
+        self.aside: Aside | None = None
 
     @classmethod
     def of(
@@ -117,6 +98,8 @@ class FileGate:
         mirror = Mirror.of(os.dup(layer), plan, files.hide, cells) if plan.mirror else None
         lookups = Lookups.of(context, layer, plan.workspace, details) if context >= 0 else None
         gate = cls(layer, plan.workspace, files.keep, hide=files.hide, owner=owner, mirror=mirror, lookups=lookups)
+        gate._cells = cells
+        gate._closed = frozenset({*plan.protected, *(bind.path for bind in plan.binds)} - {plan.workspace})
         if lookups is not None:
             deque(gate._walk(), maxlen=0)  # the layer may begin with folders
         return gate
@@ -132,17 +115,23 @@ class FileGate:
         with self._lock:
             if self._layer >= 0:
                 os.close(self._layer)
-            for part in (self._mirror, self.lookups, self._disk):
+            for part in (self._mirror, self.lookups, self._disk, self.aside):
                 if part is not None:
                     part.close()
             self._layer, self._mirror = -1, None
 
-    def follow(self, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool]) -> None:
+    def follow(
+        self, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool], aside: Aside | None = None
+    ) -> None:
         """Let cells see what comes into the notebook's folder while they run, until `close`; returns at once.
 
         Args:
             busy: whether cells run.
+            aside: takes what is not kept, and gives back what earlier sessions have left.
         """
+        if aside is not None and self.layered:
+            self.aside = aside
+            self._beginning = loop.run_in_executor(None, self._begin, aside)
         if self.lookups is not None:
             self.lookups.follow(loop, busy)
         elif self._mirror is not None:
@@ -150,8 +139,24 @@ class FileGate:
             look = lambda: loop.run_in_executor(None, self._refresh) if busy() else None  # noqa: E731
             self._paced = Paced(loop, look, lambda: BUSY_S)
 
+    def _begin(self, aside: Aside) -> None:
+        with self._lock:
+            if not self.layered:
+                return
+            made = self._mirror.made if self._mirror is not None else lambda _names, _found: False
+            layer = Layer(os.dup(self._layer), self._workspace, self._cells, self._closed, made, self._mirror is None)
+            found = aside.begin(layer)
+            self._known.update(found)
+            self._states.update(dict.fromkeys(found, EARLIER))
+            if found and self.lookups is not None:
+                self.lookups.forget()
+                deque(self._walk(), maxlen=0)
+
     async def refresh(self) -> None:
         """Before a cell: let it see what came into the notebook's folder, where that does not happen by itself."""
+        if self._beginning is not None:
+            await asyncio.wait([self._beginning])
+            self._beginning = None
         if self._disk.written:
             await asyncio.to_thread(self._give_way)
         if self._mirror is not None:
@@ -215,7 +220,22 @@ class FileGate:
         if self._walked or len(self._known) > ENTRIES:  # else names that are gone would add up
             self._known = {names: seen for names, seen in self._known.items() if names in there}
             self._states = {names: why for names, why in self._states.items() if names in there}
+        if self.aside is not None:
+            here = {names: self._known[names] for names, why in self._states.items()
+                    if why not in ("", _REMOVED, _ODD) and names in there}  # fmt: skip
+            self.aside.want(here, all_seen=self._walked)
         return report
+
+    def set_aside(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to copy what did not fit in before the cell's answer; returns at once."""
+        if self.aside is not None and self.aside.waiting and (self._storing is None or self._storing.done()):
+            self._storing = loop.run_in_executor(None, self.aside.store)
+
+    def finish(self) -> None:
+        """Keep, and set aside, what there is at the end. Blocks while it copies."""
+        self.collect()
+        if self.aside is not None:
+            self.aside.store()
 
     def news(self, report: Report) -> tuple[Report, bool]:
         """What of a report is to be told: each file once, as long as no more of it is to be said.
@@ -273,6 +293,8 @@ class FileGate:
             finally:
                 os.close(folder)
             self._states[names] = why
+            if self.aside is not None and not why:
+                self.aside.kept(names)
             return why
 
     def _take(
@@ -320,13 +342,11 @@ class FileGate:
     def _refusal(self, names: Names, found: os.stat_result, *, asked: bool) -> str:
         """Why it stays inside; "" when it may be kept."""
         if stat.S_ISCHR(found.st_mode):
-            return "removed, inside only"  # how overlayfs notes that a name is gone
+            return _REMOVED  # how overlayfs notes that a name is gone
         if not stat.S_ISREG(found.st_mode):
-            return "no ordinary file"
-        if any(not _plain(name) for name in names):
-            return _NAME
-        if any(map(self._hidden, names)):
-            return "a name in its path is among files.hide"
+            return _ODD
+        if why := refused_name(names, self._hidden):
+            return why
         if not asked and not any(fnmatch.fnmatchcase(names[-1].lower(), pattern.lower()) for pattern in self._keep):
             return NOT_DATA
         if not self._disk.has_room(names, found.st_size):
@@ -349,6 +369,13 @@ class FileGate:
             self._disk.put(names, source, over=over)
         finally:
             os.close(source)
+
+
+def refused_name(names: Names, hidden: Patterns) -> str:
+    """Why nothing may be kept by such a name; "" when it may."""
+    if not all(map(_plain, names)):
+        return _NAME
+    return "a name in its path is among files.hide" if any(map(hidden, names)) else ""
 
 
 def _plain(name: str) -> bool:

@@ -154,7 +154,7 @@ class KeptFiles:
                 size += len(chunk)
                 if size > allowed:
                     raise OSError(errno.EFBIG, "too large")
-                _write_all(copy, chunk)
+                write_all(copy, chunk)
             if self._owner is not None:
                 os.fchown(copy, *self._owner)
             written = Seen.of(os.fstat(copy))
@@ -178,7 +178,8 @@ def _give_name(spare: str, name: str, place: int, replaced: Seen | None) -> None
         raise FileExistsError(errno.EEXIST, "there is one already")
 
 
-def _write_all(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write it, in as many steps as that takes."""
     view = memoryview(data)
     while view:
         view = view[os.write(fd, view) :]

@@ -28,21 +28,22 @@ class Seen(Frozen):
         """What `os.stat` found."""
         return cls(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns)
 
-    def _words(self) -> bytes:
+    def words(self) -> bytes:
+        """The same as text by which a later session can tell it."""
         # Not the device: its number is another one after a restart of the machine.
         return f"{self.inode} {self.size} {self.modified_ns}".encode()
 
     def mark(self, file: int) -> None:
         """Write into a file, which is like this, that a sandbox has made it; nothing where there is no place for it."""
         with contextlib.suppress(OSError):
-            os.setxattr(file, _MARK, self._words())
+            os.setxattr(file, _MARK, self.words())
 
     def marked(self, name: str, folder: int | None = None) -> bool:
         """Whether an ordinary file, which is like this, was made by a sandbox, and nobody has touched it since."""
         with contextlib.suppress(OSError):
             file = os.open(name, OPEN, dir_fd=folder)
             try:
-                return os.getxattr(file, _MARK) == self._words()
+                return os.getxattr(file, _MARK) == self.words()
             finally:
                 os.close(file)
         return False

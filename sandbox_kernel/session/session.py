@@ -18,6 +18,7 @@ from ..launch.link import ZygoteLink as Zygote
 from ..plan.model import Plan
 from ..policy import Policy
 from ..report import leftovers_ended
+from .aside import Aside
 from .checkpoints import Checkpoints
 from .debugging import Debugging
 from .exchange import Exchange
@@ -57,6 +58,7 @@ class Session:
         seat: its share of the zygote.
         watchdog: what the sandbox uses.
         files: takes new files out of the private layer.
+        aside: is given what of them is not kept; None: that ends with the session. To be set before `start`.
         output, clock: of the main shell's cells: what is shown, and their time.
     """
 
@@ -92,6 +94,7 @@ class Session:
         self._introduced: object = self  # the worker that knows of the subshells
         self.exchange = Exchange(policy.limits.frame, self.clock, self.supervisor)
         self._workspace, self._sink, self.files = workspace, sink, FileGate()
+        self.aside: Aside | None = None
         self.interrupts = Interrupts(self._runs, self.requests, self.supervisor, policy.limits.interrupt_grace)
         self._incoming = Incoming(self._runs, self.requests, self.supervisor, self.exchange, sink)
         self._untold: SandboxError | None = None  # a loss that no cell was there to report
@@ -259,7 +262,7 @@ class Session:
 
     def _look_after(self, files: FileGate) -> None:
         self.files = files
-        files.follow(self._loop, lambda: bool(self.requests.pending))
+        files.follow(self._loop, lambda: bool(self.requests.pending), self.aside)
 
     def _over(self, error: LimitReached, gently: bool) -> None:
         tree = self.watchdog.tree
@@ -391,7 +394,7 @@ class Session:
             await asyncio.wait([future], timeout=grace_s)
             worker.drain_pipes()
             self._sink.flush()
-        await asyncio.to_thread(self.files.collect)  # exit handlers and threads write, too
+        await asyncio.to_thread(self.files.finish)  # exit handlers and threads write, too
         self.watchdog.close()
         self.supervisor.close()
         self.files.close()
