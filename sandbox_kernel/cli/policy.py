@@ -254,6 +254,7 @@ KEYS_ONLY = {
     "isolation.require": "the same",
     "network.mode": "",
     "files.workspace": "`none`, `read-only`, then `overlay`",
+    "files.aside": "`none`, then `stored`",
     "recovery.checkpoints": "`off`",
     "worker.startup": "`none`",
     "code.dunder_attributes": "`deny`",
