@@ -68,11 +68,13 @@ $(BIN)/python:
 
 # Users get an ordinary install, tests an editable one; each replaces the other.
 $(VENV)/.installed-for-use: $(SOURCES) | $(BIN)/python
+	@echo "Installing into $(VENV); this takes a minute or two the first time, and says nothing meanwhile."
 	$(BIN)/python -m pip install --quiet '.[data,lab]'
 	@$(require_libseccomp)
 	@rm -f $(VENV)/.installed-for-tests && touch $@
 
 $(VENV)/.installed-for-tests: pyproject.toml $(wildcard kernelspec/*) | $(BIN)/python
+	@echo "Installing into $(VENV); this takes some minutes the first time, and says nothing meanwhile."
 	$(BIN)/python -m pip install --quiet --editable '.[test]'
 	@$(require_libseccomp)
 	@rm -f $(VENV)/.installed-for-use && touch $@

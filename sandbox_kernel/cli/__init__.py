@@ -23,7 +23,7 @@ examples:
   sandbox-kernel grade handed-in/ --tests tests.py --policy classroom
                                                what is each submission worth?
   sandbox-kernel install --user                let every JupyterLab of this user offer "Sandboxed Python"
-  sandbox-kernel install --user --name course --display-name "Course" --policy ~/policies/course.toml
+  sandbox-kernel install --user --name course --display-name "Course" --policy classroom
                                                a second kernel, with limits of its own
   sandbox-kernel doctor                        does the sandbox hold on this machine, and how strong is it?
   sandbox-kernel check homework.ipynb --policy classroom

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..policy import Policy
+from ..policy_layers import presets
 from .stop import Stop
 
 KERNEL_NAME = "sandboxed-python"
@@ -25,11 +26,13 @@ editable installs, and for further kernels with a policy of their own.
 
 EXAMPLES = """\
 The kernelspec names the Python that runs this command, so any Jupyter of the machine can start it.
+`jupyter kernelspec list` shows what there is, `jupyter kernelspec remove NAME` takes one away.
 
 examples:
   sandbox-kernel install --user
   sandbox-kernel install --sys-prefix
-  sandbox-kernel install --user --name course --display-name "Course" --policy ~/policies/course.toml
+  sandbox-kernel install --user --name course --display-name "Course" --policy classroom
+  sandbox-kernel install --user --name exam --display-name "Exam" --policy ~/policies/exam.toml
 
 Keep the policy file where no cell can write it: outside the folders of notebooks.
 """
@@ -54,8 +57,8 @@ def add_command(commands: Any) -> None:
                         "`--kernel N` (default: %(default)s)")  # fmt: skip
     parser.add_argument("--display-name", metavar="D", help="what JupyterLab shows (default: "
                         '"Sandboxed Python", with the name in brackets where it is another)')  # fmt: skip
-    parser.add_argument("--policy", metavar="FILE", help="a policy (TOML) for this kernel; checked now, read "
-                        "at each start of the kernel")  # fmt: skip
+    parser.add_argument("--policy", metavar="P", help="a preset, or the path of a policy (TOML); "
+                        "checked now, read at each start of the kernel")  # fmt: skip
     parser.set_defaults(command=run)
 
 
@@ -90,11 +93,15 @@ def checked_policy(source: str | None) -> str | None:
 
     Raises:
         PolicyError: the policy cannot be used.
+        Stop: there is no such file.
     """
     if source is None:
         return None
     if "/" in source or source.endswith(".toml"):  # the rule of Policy.load; anything else is a preset's name
         source = str(Path(source).expanduser().resolve())
+        if not Path(source).exists():
+            raise Stop(f'There is no {source}. Write it first (the line preset = "classroom" alone is a policy), or '
+                       f"give a preset's name: {', '.join(presets())}.")  # fmt: skip
     Policy.load(source)
     return source
 

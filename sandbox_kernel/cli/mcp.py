@@ -40,6 +40,7 @@ examples:
 
 in a client's configuration:
   {{"mcpServers": {{"python": {{"command": "sandbox-kernel", "args": ["mcp"]}}}}}}
+(one outside of this environment needs the command's full path, as `command -v sandbox-kernel` prints it)
 """
 
 
