@@ -27,6 +27,8 @@ def _handlers() -> set[CodeType]:
     found = set()
     for number in signal.valid_signals():
         handler: object = signal.getsignal(number)
+        if not callable(handler):  # SIG_DFL, say: an enum's member, and the call of an enum's type is none of a handler
+            continue
         handler = getattr(handler, "func", handler)  # of a partial
         handler = getattr(handler, "__func__", handler)
         code = getattr(handler, "__code__", None) or getattr(type(handler).__call__, "__code__", None)

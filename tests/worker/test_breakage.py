@@ -46,6 +46,12 @@ def test_an_error_of_what_runs_cells_is_one_whoever_wrote_it() -> None:
     assert is_breakage(caught(lambda: None.success))  # type: ignore[attr-defined]
 
 
+def test_an_enum_that_fails_is_no_signal_handler() -> None:
+    """Where a signal has no handler an enum's member says so."""
+    error = caught(lambda: signal.Signals(-1))
+    assert isinstance(error, ValueError) and is_breakage(error)
+
+
 def test_interrupts_and_want_of_memory_are_none() -> None:
     for error in (KeyboardInterrupt, SystemExit, MemoryError, GeneratorExit):
         assert not is_breakage(error())
