@@ -195,6 +195,11 @@ def test_too_many_descriptors_give_nothing_back(
     free: dict[str, int] = use.free  # type: ignore[attr-defined]
     free["free"] -= 50 * MIB
     use.end()
-    monkeypatch.setattr(disk, "_DESCRIPTORS", 0)
+    use._processes = lambda: [*[os.getpid()] * 100, held.process.pid]
+    looked: list[str] = []
+    readlink = os.readlink
+    monkeypatch.setattr(disk.os, "readlink", lambda path: looked.append(path) or readlink(path))
+    monkeypatch.setattr(disk, "_DESCRIPTORS", 40)
     use.begin()
     assert 50 * MIB <= use.used() < 51 * MIB
+    assert 0 < len(looked) <= 40, "one look is short, whatever is opened"
