@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import MutableMapping, Sequence
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ..errors import ProtocolError
@@ -22,6 +23,8 @@ from .widgets import CONTROL, TARGET, Widgets
 COMM_TEXT_BYTES = 1000
 _COUNT = 2**31
 _DISPLAY_ID = 200
+_LINES = 10_000  # of a traceback that are looked at one by one
+_EXPRESSIONS = 1000
 _TARGET = re.compile(r"[\w.:/@-]{1,200}")
 # Front-end extensions that open what they are told by messages of these targets.
 _ACTING_TARGETS = {"dash", "hv-extension-comm", "ipylab", "jupyter.ml"}
@@ -194,7 +197,7 @@ class Gate:
         found = reply.get("payload", [])
         out["payload"], shown = self._payloads(found, code, document=document)
         expressions = {}
-        for name, value in reply.get("user_expressions", {}).items():
+        for name, value in islice(reply.get("user_expressions", {}).items(), _EXPRESSIONS):
             if value.get("status") == "ok":
                 data, metadata = self.bundle(_dict(value.get("data")), _dict(value.get("metadata")))
                 expressions[name] = {"status": "ok", "data": data, "metadata": metadata}
@@ -214,7 +217,10 @@ class Gate:
         return replies.payloads(found, code, self.removed, document=document)
 
     def _error(self, content: dict[str, Any]) -> dict[str, Any]:
-        lines = [self.text(line) for line in _lines(content)]
+        lines = _lines(content)
+        if len(lines) > _LINES:
+            lines = ["\n".join(lines)]
+        lines = [self.text(line) for line in lines]
         return {"ename": self.text(text_of(content, "ename")), "evalue": self.text(text_of(content, "evalue")),
                 "traceback": lines}  # fmt: skip
 

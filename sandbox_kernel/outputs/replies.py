@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any
 
 from .settings import Removed
@@ -64,13 +65,14 @@ def _page(payload: dict[str, Any]) -> list[dict[str, Any]]:
 def inspect_reply(content: dict[str, Any]) -> dict[str, Any]:
     """Help as plain text."""
     text = joined(content.get("data", {}).get("text/plain"))
-    data = {"text/plain": clean_text(text)} if text is not None else {}
+    data = {"text/plain": clean_text(text[:PAGE_CHARS])} if text is not None else {}
     return {"status": "ok", "found": bool(content.get("found")) and bool(data), "data": data, "metadata": {}}
 
 
 def complete_reply(content: dict[str, Any]) -> dict[str, Any]:
     """Completions: short texts, and for each what kind of thing it is."""
-    matches = [clean_text(match) for match in content["matches"] if len(match) <= MATCH_CHARS][:MATCHES]
+    short = (match for match in content["matches"] if len(match) <= MATCH_CHARS)
+    matches = [clean_text(match) for match in islice(short, MATCHES)]
     types: list[dict[str, Any]] = []
     said = content.get("metadata", {}).get("_jupyter_types_experimental")
     for entry in said[:MATCHES] if isinstance(said, list) else []:

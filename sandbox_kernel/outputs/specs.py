@@ -12,6 +12,9 @@ from .settings import Removed
 DEPTH = 60
 NODES = 2_000_000
 TREE_NODES = 40_000
+# Of one message, so that a page's other requests are answered within a second meanwhile.
+LOOKS = 400_000  # values that a rule is asked about one by one
+MARKED_CHARS = 4_000_000  # of texts that may hold markup or formulas
 _POISON = {"__proto__", "constructor", "prototype"}
 DROP: Any = object()  # what a rule returns to leave a value out
 _PLAIN = {int, float, bool, type(None)}
@@ -30,24 +33,49 @@ class Unfit(Exception):
     """The data is too large, too deep or of the wrong shape; the text says which, in words of ours."""
 
 
+class Work:
+    """What may still be looked at in one message."""
+
+    def __init__(self) -> None:
+        self._looks, self._chars = LOOKS, MARKED_CHARS
+
+    def take(self, value: Any) -> None:
+        """A rule is about to be asked about this value.
+
+        Raises:
+            Unfit: that was enough.
+        """
+        self._looks -= 1
+        if type(value) is str and ("<" in value or "\\" in value):
+            self._chars -= len(value)
+        if self._looks < 0 or self._chars < 0:
+            raise Unfit("data that is too large")
+
+
 Rule = Callable[[str, Any], Any]
 
 
 def copy(
-    value: Any, rule: Rule, *, depth: int = DEPTH, nodes: int = NODES, rename: Callable[[str], str] = str
-) -> Any:
+    value: Any, rule: Rule, *, depth: int = DEPTH, nodes: int = NODES, rename: Callable[[str], str] = str,
+    passes: Callable[[str, str], bool] | None = None, work: Work | None = None,
+) -> Any:  # fmt: skip
     """A deep copy in which ``rule(key, value)`` may replace each value other than numbers, or drop it (`DROP`).
 
+    Args:
+        passes: whether the rule changes none of the texts of a list, given its key and all of them in one.
+        work: of the message, when this is not all of it.
+
     Raises:
-        Unfit: it is deeper or has more nodes than allowed.
+        Unfit: it is deeper or has more nodes than allowed, or takes too long.
     """
-    left = nodes
+    left, work = nodes, work or Work()
 
     def walk(key: str, value: Any, depth: int) -> Any:
         nonlocal left
         kind = type(value)
         if kind in _PLAIN:
             return value
+        work.take(value)
         value = rule(key, value)
         if value is DROP:
             return DROP
@@ -62,6 +90,8 @@ def copy(
             kept = {rename(name): walk(name, v, depth - 1) for name, v in value.items() if name not in _POISON}
             return {name: v for name, v in kept.items() if v is not DROP}
         if value and all(type(item) in _PLAIN for item in value):
+            return list(value)
+        if passes and value and all(type(item) is str for item in value) and passes(key, "\n".join(value)):
             return list(value)
         return [v for v in (walk(key, item, depth - 1) for item in value) if v is not DROP]
 
@@ -112,11 +142,19 @@ def clean_plotly(value: Any, removed: Removed) -> dict[str, Any]:
         return value
 
     figure = {name: value[name] for name in ("data", "layout", "frames") if isinstance(value.get(name), (list, dict))}
-    cleaned: dict[str, Any] = copy(figure, rule)
+    cleaned: dict[str, Any] = copy(figure, rule, passes=_passes_plotly)
     config = value.get("config")
     if isinstance(config, dict):
         cleaned["config"] = {k: v for k, v in config.items() if k in _PLOTLY_CONFIG and isinstance(v, bool)}
     return cleaned
+
+
+def _passes_plotly(key: str, texts: str) -> bool:
+    """Whether the rule leaves such texts as they are: dates and categories, by the hundred thousand."""
+    if key.lower() in _PLOTLY_LINKS | {"bdata", "style", "family"} or not texts.isascii():
+        return False
+    low = texts.lower()
+    return not any(sign in low for sign in ("<", "\\", "//", "script", "url"))
 
 
 def _figure_text(key: str, value: str, removed: Removed) -> Any:

@@ -62,6 +62,7 @@ class Widgets:
     def __init__(self, settings: Settings, clean_output: CleanOutput) -> None:
         self._settings, self._clean_output = settings, clean_output
         self.models: OrderedDict[str, Model] = OrderedDict()
+        self._work = specs.Work()  # of the message that is looked at
 
     def shown(self, model_id: object) -> bool:
         """Whether the page has this model."""
@@ -80,7 +81,7 @@ class Widgets:
 
     def open(self, comm_id: str, data: dict[str, Any], buffers: Sequence[bytes], removed: Removed) -> Message | None:
         """A ``comm_open`` for a model; None when the page must not have it."""
-        state = data.get("state")
+        self._work, state = specs.Work(), data.get("state")
         model = _model(state) if isinstance(state, dict) else None
         if model is None or self._settings.widgets != "core" or not isinstance(state, dict):
             removed[f"a widget of another kind than ipywidgets' own{_said(state)}"] += 1
@@ -100,6 +101,7 @@ class Widgets:
 
     def update(self, comm_id: str, data: dict[str, Any], buffers: Sequence[bytes], removed: Removed) -> Message | None:
         """A ``comm_msg`` for a model; only new states pass, no commands."""
+        self._work = specs.Work()
         model, state, method = self.models.get(comm_id), data.get("state"), data.get("method")
         if model is None or not isinstance(state, dict) or method not in ("update", "echo_update"):
             if model is not None and method == "custom":
@@ -115,7 +117,7 @@ class Widgets:
 
     def states(self, data: dict[str, Any], buffers: Sequence[bytes], removed: Removed) -> Message | None:
         """The answer with all models' states that a page asks for when it is loaded."""
-        found = data.get("states")
+        self._work, found = specs.Work(), data.get("states")
         if data.get("method") != "update_states" or not isinstance(found, dict):
             return None
         states: dict[str, Any] = {}
@@ -187,7 +189,7 @@ class Widgets:
             return value if _ENUM.fullmatch(value) else ""
         if model.name == "TabModel" and name == "children" and not isinstance(value, list):
             return _NOTHING
-        return specs.copy(value, self._rule(model, name), depth=_DEPTH)
+        return specs.copy(value, self._rule(model, name), depth=_DEPTH, work=self._work)
 
     def _rule(self, model: Model, trait: str) -> specs.Rule:
         typeset = trait in _TYPESET or (trait == "value" and model.name in _SHOWN_TEXT)
