@@ -475,6 +475,9 @@ class TestTables:
         assert table.header == ["who", "a", "b"]
         assert table.rows == [["p", "1", "x & y"], ["q", "2", "<z>"]]
         assert table.label_columns == 1
+        html = "<table><thead><tr><th>a</th></tr></thead><tr><td> <b>4</b> (of <i>5</i>)\n</td></tr></table>"
+        words = read_table(html)
+        assert words is not None and words.rows == [["4 (of 5)"]], "the blanks beside a tag are text"
         long = read_table(pandas.DataFrame({"a": range(100)})._repr_html_())
         assert long is not None and long.after == ["100 rows \N{MULTIPLICATION SIGN} 1 columns"]
 

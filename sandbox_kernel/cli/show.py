@@ -68,7 +68,7 @@ class Terminal:
         self._cells = sum(_runs(cell) for cell in notebook.cells)
         self._cell = self._errors = 0
         self._began = time.monotonic()
-        self._print(Text(f"{printable(str(path))}: {self._cells} code cells", style="bold"))
+        self._print(Text(f"{printable(str(path))}: {_cells(self._cells)}", style="bold"))
 
     def cell(self, cell: Any) -> None:
         """Show a cell that is about to run, or a text cell."""
@@ -111,7 +111,7 @@ class Terminal:
         self.console.rule(style="cyan")
         count = {0: "no errors", 1: "1 error, expected"}.get(self._errors, f"{self._errors} errors, expected")
         seconds = time.monotonic() - self._began
-        text = f"{self._cell} of {self._cells} code cells ran in {seconds:.1f} s, {count}"
+        text = f"{self._cell} of {_cells(self._cells)} ran in {seconds:.1f} s, {count}"
         self._print(Text(text, style="bold green"))
 
     def failed(self, reason: str) -> None:
@@ -179,6 +179,10 @@ class Terminal:
         if self._line_open:
             self.console.print()
             self._line_open = False
+
+
+def _cells(count: int) -> str:
+    return f"{count} code cell{'s' * (count != 1)}"
 
 
 def _runs(cell: Any) -> bool:

@@ -37,6 +37,9 @@ def read_table(html: str) -> HtmlTable | None:
     reader = _Reader()
     reader.feed(html)
     reader.close()
+    # (Only now: one text may come in several parts, with a tag between them and the blank on either side of it.)
+    for row in (*reader.head, *reader.body, reader.after):
+        row[:] = (" ".join(text.split()) for text in row)
     head = _one_heading(reader.head)
     if not reader.plain or reader.tables != 1 or head is None or not reader.body:
         return None
@@ -106,6 +109,6 @@ class _Reader(HTMLParser):
         if self._in_style:
             return
         if self._in_cell:
-            (self.head if self._in_head else self.body)[-1][-1] += " ".join(data.split())
+            (self.head if self._in_head else self.body)[-1][-1] += data
         elif self._done and self.after:
-            self.after[-1] += " ".join(data.split())
+            self.after[-1] += data
