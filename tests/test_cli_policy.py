@@ -103,10 +103,10 @@ class TestCheck:
         assert main(["policy", "check", "a.toml", "b"]) == 0
         assert capsys.readouterr().out.splitlines() == [
             "a.toml: can be used",
-            "  (every other value is the default: sandbox-kernel policy show --file a.toml)",
+            "  (the rest is the default: sandbox-kernel policy show --file a.toml)",
             "b: can be used",
             "  limits.memory  1 GiB",
-            "  (every other value is the default: sandbox-kernel policy show --file b)",
+            "  (the rest is the default: sandbox-kernel policy show --file b)",
         ]
 
     def test_the_files_own_values_are_told_from_those_of_its_preset(
@@ -115,7 +115,7 @@ class TestCheck:
         (places / "a.toml").write_text('preset = "classroom"\n[limits]\ncell_time = "30s"\n')
         assert main(["policy", "check", "a.toml"]) == 0
         _, own, rest = capsys.readouterr().out.splitlines()
-        assert own.split() == ["limits.cell_time", "30", "s"] and "values are others'" in rest
+        assert own.split() == ["limits.cell_time", "30", "s"] and "further values come from its preset" in rest
 
     def test_every_slip_is_told_at_once(self, places: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (places / "etc.toml").write_text('[limits]\nprocesses = 50\n')

@@ -16,6 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from sandbox_kernel.cli.doctor import _brief
+from sandbox_kernel.cli.trials import Trial
+
 from .confined_child import NO_NAMESPACES
 
 ROOT = os.geteuid() == 0
@@ -165,6 +168,12 @@ def test_a_filter_that_refuses_mount_alone(machine: Machine) -> None:
     assert found["taken"] == "seccomp+landlock"
     assert _fact(found, "user namespaces")["ok"] and not _fact(found, "mounts")["ok"]
     assert any("mounts" in failure["remedy"] for failure in found["levels"]["full"]["failures"])
+
+
+def test_a_level_that_nobody_asked_for_does_not_say_that_no_cell_is_run() -> None:
+    trial = Trial("full", problem="It cannot be had here, so no cell is run: unshare: EPERM.", cause="unshare: EPERM")
+    assert _brief(trial).endswith("not to be had: unshare: EPERM")
+    assert "no cell is run" in _brief(trial, " (the policy's)")
 
 
 def test_no_user_namespaces() -> None:

@@ -276,7 +276,9 @@ class _Report:
 def _brief(trial: Trial, whose: str = "") -> str:
     got = f"takes {trial.level}, " if trial.asked != trial.level and trial.proven else ""
     if not trial.proven:
-        return f"  {trial.asked:<17} not to be had{whose}: {trial.problem}"
+        # Of the policy's level the whole sentence; that of another one would say that no cell is run, and cells are.
+        why = trial.problem if whose else trial.cause or trial.problem
+        return f"  {trial.asked:<17} not to be had{whose}: {why}"
     return f"  {trial.asked:<17} {got}proven by {len(trial.proofs)} checks, ready in {trial.start_ms:.0f} ms{whose}"
 
 

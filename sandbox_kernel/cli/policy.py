@@ -166,9 +166,10 @@ def _summary(found: Resolved, path: str, file: Path) -> list[str]:
     rows = [row for row in found.rows() if row[2] != BUILT_IN]
     own = [(key, shown) for key, shown, origin in rows if path in origin.split(", ")]
     wide = max((len(key) for key, _ in own), default=0)
-    more = f"; {len(rows) - len(own)} values are others'" if len(rows) > len(own) else ""
-    return [*(f"  {key:{wide}}  {shown}" for key, shown in own),
-            f"  (every other value is the default{more}: sandbox-kernel policy show --file {file})"]  # fmt: skip
+    others = len(rows) - len(own)
+    more = f"{others} further values come from its preset or the administrator" if others else "the rest is the default"
+    lines = [f"  {key:{wide}}  {shown}" for key, shown in own]
+    return [*lines, f"  ({more}: sandbox-kernel policy show --file {file})"]
 
 
 def _problems(path: str, first: PolicyError) -> list[PolicyError]:

@@ -47,6 +47,7 @@ class Trial:
         identity: who the worker is, in words.
         failures: plans that could not be had: level, step, error, errno, remedy.
         problem, advice: why there is no sandbox.
+        cause: of that only the step and what it saw; "" where that is not known.
         start_ms: from the fork to "ready".
     """
 
@@ -58,6 +59,7 @@ class Trial:
     failures: list[dict[str, Any]] = field(default_factory=list)
     problem: str = ""
     advice: str = ""
+    cause: str = ""
     start_ms: float = 0.0
 
     @property
@@ -92,6 +94,8 @@ def start(asked: str, plans: Sequence[Plan]) -> Trial:
             raise problem
     except SandboxError as error:
         trial.problem, trial.advice = error.message, error.advice()
+        if isinstance(error, IsolationUnavailable):
+            trial.cause = f"{error.data.get('layer')}: {error.data.get('saw')}"
     finally:
         trial.failures = [_failure(event) for event in link.failures]
         link.close()
