@@ -347,9 +347,9 @@ class Watchdog:
         Of cells on several shells each counts what the tree used since it began: which thread of the worker used it
         is not known for sure.
 
-        A process that ends moves its time to whoever waits for it, in the end to the zygote; only children whose
-        parent ignores SIGCHLD are lost with what they used since the last look. So the total never falls by much,
-        and what it falls is not given back.
+        A process that ends moves its time to whoever waits for it, in the end to the zygote; of children whose parent
+        ignores SIGCHLD only what they used since the last look is lost. So the total never falls by much, and what it
+        falls is not given back.
         """
         if self._cpu_before is not None:
             self._cpu_used += max(0.0, self.usage.cpu_s - self._cpu_before)

@@ -17,6 +17,7 @@ from ..waiting import wait_for
 
 MIB = 1024**2
 PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class Proc:
@@ -28,12 +29,13 @@ class Proc:
 
     def add(
         self, pid: int, parent: int, *, rss: int = 0, threads: int = 1, cpu: int = 0, faults: int = 0,
-        started: int = 5, anon: int | None = None, shmem: int = 0, pss: int | None = None,
+        started: int = 5, anon: int | None = None, shmem: int = 0, pss: int | None = None, waited: int = 0,
     ) -> None:  # fmt: skip
         folder = self.root / str(pid)
         folder.mkdir(exist_ok=True)
         numbers = ["0"] * 50
         numbers[0], numbers[1], numbers[7], numbers[11] = "S", str(parent), str(faults), str(cpu)
+        numbers[13] = str(waited)
         numbers[17], numbers[19], numbers[21] = str(threads), str(started), str(rss // PAGE)
         (folder / "stat").write_text(f"{pid} (a) b) {' '.join(numbers)}")
         kib = (rss if anon is None else anon) // 1024
@@ -138,6 +140,28 @@ def test_what_a_fork_takes_anew_counts(proc: Proc) -> None:
     proc.add(102, 101, rss=450 * MIB, faults=300)  # huge pages: few faults
     watched.look()
     assert watched.held() >= 800 * MIB
+
+
+def test_time_of_children_counts_whether_or_not_they_are_waited_for(proc: Proc) -> None:
+    proc.add(101, 100, cpu=100)
+    watched = tree(proc)
+    begun = watched.look().cpu_s
+    for child in range(102, 112):  # one after the other, and 101 ignores SIGCHLD
+        proc.add(child, 101, cpu=3)
+        watched.look()
+        proc.remove(child)
+    assert watched.look().cpu_s - begun == pytest.approx(30 / TICKS)
+    proc.add(112, 101, cpu=7)
+    watched.look()
+    proc.remove(112)
+    proc.add(101, 100, cpu=100, waited=9)  # of which 2 since the last look
+    assert watched.look().cpu_s - begun == pytest.approx(39 / TICKS)
+    proc.add(113, 101, cpu=5)
+    watched.look()
+    proc.remove(113)
+    watched.look()  # its parent was read just before it waited
+    proc.add(101, 100, cpu=100, waited=14)
+    assert watched.look().cpu_s - begun == pytest.approx(44 / TICKS)
 
 
 def test_shared_pages_are_resident_in_each_process_but_not_in_a_copy_that_sleeps(proc: Proc) -> None:
