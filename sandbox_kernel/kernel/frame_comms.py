@@ -16,7 +16,7 @@ from ..session.session import Session
 TARGET = "sandbox_kernel.frames"
 _NAME_CHARS = 1000
 
-Send = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], list[bytes]], None]
+Send = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any], list[Any]], None]
 
 
 class FrameComms:
@@ -40,7 +40,7 @@ class FrameComms:
         """
         comm_id = str(parent["content"].get("comm_id"))
         about = {"header": parent["header"]}
-        buffers: list[bytes] = []
+        buffers: list[memoryview] = []
         data: dict[str, Any] = {"status": "ok"}
         try:
             buffers = await self._answer(parent, header)
@@ -50,7 +50,7 @@ class FrameComms:
         self._send("comm_msg", {"comm_id": comm_id, "data": data}, about, {}, buffers)
         self._send("comm_close", {"comm_id": comm_id, "data": {}}, about, {}, [])
 
-    async def _answer(self, parent: Mapping[str, Any], header: Mapping[str, Any]) -> list[bytes]:
+    async def _answer(self, parent: Mapping[str, Any], header: Mapping[str, Any]) -> list[memoryview]:
         asked = parent["content"].get("data")
         op, name = (asked.get("op"), asked.get("name")) if isinstance(asked, Mapping) else (None, None)
         if op not in ("push", "pull") or not isinstance(name, str) or not name[:_NAME_CHARS].isidentifier():
@@ -62,7 +62,7 @@ class FrameComms:
             reply = await self._sandbox.request("get", header["msg_id"], fields)
             _check(reply)
             value = self._sandbox.exchange.take()
-            return [] if value is None else [bytes(value)]
+            return [] if value is None else [value]
         frame = list(parent.get("buffers") or ())
         if len(frame) != 1:
             raise ValueError("a variable is pushed as one buffer")

@@ -75,7 +75,8 @@ class IOPub:
             send = self._socket.send
             for frame in frames[:-1]:
                 send(frame, _MORE)
-            send(frames[-1], _LAST)
+            last = frames[-1]
+            send(last, _LAST, copy=type(last) is not memoryview)  # the value of a pull: to copy a gigabyte takes a second
         except zmq.Again:
             return False
         except zmq.ZMQError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,19 @@ def test_there_and_back(start: Start, level: str) -> None:
     with pytest.raises(ValueError, match="cannot be the name"):
         push(client, "a b", 1)
     assert kernel.good("print(1)").stdout == "1\n"
+
+
+def test_the_front_holds_a_large_value_once(start: Start) -> None:
+    kernel = start("full")
+    kernel.good("import numpy as np\nlarge = np.ones(12 << 20)")
+    status = Path(f"/proc/{kernel.pid}/status")
+
+    def peak() -> int:
+        return int(status.read_text().split("VmHWM:")[1].split()[0]) << 10
+
+    before = peak()
+    assert pull(kernel.client, "large").nbytes == 96 << 20
+    assert peak() - before < 144 << 20
 
 
 @pytest.mark.parametrize("level", LEVELS)
