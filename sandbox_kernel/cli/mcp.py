@@ -20,6 +20,7 @@ from .stop import Stop
 
 TOKEN_VARIABLE = "SANDBOX_KERNEL_MCP_TOKEN"  # noqa: S105
 _TOKEN_CHARS = 16
+_MAKE = 'One is made by: python3 -c "import secrets; print(secrets.token_urlsafe(24))"'
 
 DESCRIPTION = """\
 Serves Python in a sandbox by the Model Context Protocol: an assistant runs code, puts and gets files, looks at
@@ -129,15 +130,16 @@ def _tokens(file: Path | None) -> tuple[list[str], bool]:
         try:
             found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
         except (OSError, UnicodeDecodeError) as error:
-            raise Stop(f"The token file cannot be read: {error}") from error
+            why = getattr(error, "strerror", None) or error
+            raise Stop(f"The token file {file} cannot be read: {why}. {_MAKE}") from error
         tokens = [line for line in found if line and not line.startswith("#")]
         where = str(file)
     else:
         tokens, where = [given] if given else [secrets.token_urlsafe(24)], TOKEN_VARIABLE
     if not tokens:
-        raise Stop(f"There is no token in {where}.")
+        raise Stop(f"There is no token in {where}. {_MAKE}")
     if any(len(token) < _TOKEN_CHARS for token in tokens):
-        raise Stop(f"A token in {where} has less than {_TOKEN_CHARS} characters, and could be guessed.")
+        raise Stop(f"A token in {where} has less than {_TOKEN_CHARS} characters, and could be guessed. {_MAKE}")
     return tokens, file is None and not given
 
 

@@ -263,6 +263,9 @@ def _hint(number: int, path: str, facts: PlanFacts) -> str | None:
         return f"The sandbox sees only a small part of /etc ({name} may not be in it); no policy shows more."
     if number == errno.EROFS:
         return f"{name} lies outside the folders of the sandbox. Cells can write to {_writable(facts)}."
+    if number == errno.EACCES:  # of reading or of writing: which, the text does not say
+        return (f"{name} lies outside the folders of the sandbox. Cells can write to {_writable(facts)}; an operator "
+                "can show further folders read-only, see files.read in the policy.")  # fmt: skip
     return (f"{name} lies outside the folders that the sandbox shows. If it exists, an operator can show its folder "
             "read-only: see files.read in the policy.")  # fmt: skip
 

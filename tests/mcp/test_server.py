@@ -398,7 +398,8 @@ def test_a_session_that_nobody_uses_ends() -> None:
 @pytest.mark.parametrize(("options", "told"), [
     (("--http", "0.0.0.0:0"), "can be reached from other machines"),
     (("--http", "[::]:0"), "can be reached from other machines"),
-    (("--http", "127.0.0.1:0", "--token-file", "{empty}"), "There is no token"),
+    (("--http", "127.0.0.1:0", "--token-file", "{empty}"), "One is made by: python3"),
+    (("--http", "127.0.0.1:0", "--token-file", "/no/tokens"), "/no/tokens cannot be read: No such file or directory."),
     (("--token-file", "{empty}"), "is for --http"),
     (("--policy", "no-such-preset"), "no-such-preset"),
     (("--workspace", "/no/such/folder"), "is no folder"),

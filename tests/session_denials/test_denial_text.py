@@ -54,6 +54,12 @@ def test_no_semaphores_is_said_where_there_are_none() -> None:
     assert limit_hint(error[0], f"{error[1]}: 'a.txt'", replace(FULL, level="seccomp+landlock")) is None
 
 
+def test_where_cells_may_write_is_said_where_reading_and_writing_are_refused_alike() -> None:
+    facts = replace(FULL, level="seccomp+landlock")
+    said = str(file_hint("PermissionError", "[Errno 13] Permission denied: '/data'", facts))
+    assert "Cells can write to" in said and "files.read" in said
+
+
 def test_a_full_disk_is_no_private_folder_where_those_have_no_size() -> None:
     assert limit_hint("OSError", "[Errno 28] No space left on device", replace(FULL, level="seccomp+landlock")) is None
 
