@@ -76,7 +76,7 @@ class IOPub:
             for frame in frames[:-1]:
                 send(frame, _MORE)
             last = frames[-1]
-            send(last, _LAST, copy=type(last) is not memoryview)  # the value of a pull: to copy a gigabyte takes a second
+            send(last, _LAST, copy=type(last) is not memoryview)  # a value of a client's: to copy a gigabyte takes long
         except zmq.Again:
             return False
         except zmq.ZMQError:

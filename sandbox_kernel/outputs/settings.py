@@ -18,6 +18,7 @@ def words(text: str) -> frozenset[str]:
 
 _KIND_CHARS = 80
 _KINDS_SHOWN, _KINDS_KEPT = 6, 200
+_OTHERS = "further types"
 
 
 class Settings(Frozen):
@@ -44,12 +45,21 @@ class Settings(Frozen):
 
 
 class Removed(Counter[str]):
-    """What was taken out of outputs: kind -> how often. Kinds are words of ours or a mimetype."""
+    """What was taken out of outputs: kind -> how often.
+
+    Kinds are words of ours, with a mimetype or a widget's module, which are the worker's: so only so many are kept
+    apart, and what is counted of others is added to one that stands for them.
+    """
+
+    def __setitem__(self, kind: str, count: int) -> None:
+        if kind not in self and len(self) >= _KINDS_KEPT:
+            kind, count = _OTHERS, count + self[_OTHERS]
+        super().__setitem__(kind, count)
 
     def add(self, others: Mapping[str, int]) -> None:
-        """Count these as well; the mimetypes among them are the worker's words, so only so many are kept apart."""
+        """Count these as well."""
         for kind, count in others.items():
-            self[kind if kind in self or len(self) < _KINDS_KEPT else "further types"] += count
+            self[kind] += count
 
     def note(self) -> str:
         """One line for the person who looks at the output; "" when nothing was taken out."""

@@ -23,6 +23,8 @@ _ENTRIES = 5_000
 _DESCRIPTORS = 4_000  # of all processes, that one count looks at: 15 ms, in which the front serves nobody
 # What a file, folder or link counts at least: the entries of a file system can be used up as well as its bytes.
 _ENTRY_BYTES = 1024
+# In a folder that cells have put out of sight, by its depth or its mode: then the space that is gone tells alone.
+_UNKNOWN = 1 << 60
 
 
 class DiskUse:
@@ -112,26 +114,28 @@ class DiskUse:
 
     def _sizes(self) -> Iterator[int]:
         """What each file or folder counts; -1 at the end."""
-        todo = list(self._folders)
+        todo = [(folder, False) for folder in self._folders]
         while todo:
-            path = todo.pop()
+            path, changed = todo.pop()
             try:
                 folder = self._open(path)
-            except OSError:
+            except OSError as error:
+                if error.errno == errno.ENAMETOOLONG or (error.errno == errno.EACCES and changed):
+                    yield _UNKNOWN
                 continue
             try:
                 with os.scandir(folder) as entries:
                     for entry in entries:
                         size = 0
                         with contextlib.suppress(OSError):
-                            if entry.is_dir(follow_symlinks=False):
-                                todo.append(os.path.join(path, entry.name))
-                            size = self._size(entry.stat(follow_symlinks=False))
+                            size = self._size(found := entry.stat(follow_symlinks=False))
+                            if stat.S_ISDIR(found.st_mode):
+                                todo.append((os.path.join(path, entry.name), size > 0))
                         yield size
             finally:
                 os.close(folder)
-        for found in self._removed():
-            size = 0 if found is None else self._size(found)
+        for removed in self._removed():
+            size = 0 if removed is None else self._size(removed)
             self._found_held = self._found_held or size > 0
             yield size
         yield -1

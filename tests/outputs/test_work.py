@@ -81,3 +81,14 @@ def test_a_reply_has_no_more_expressions_than_a_client_asks_for() -> None:
     expressions = {str(n): {"status": "ok", "data": {"text/plain": "1"}, "metadata": {}} for n in range(2000)}
     reply, _ = Gate().execute_reply({"status": "ok", "user_expressions": expressions}, "")
     assert len(reply["user_expressions"]) == 1000
+
+
+def test_kinds_that_a_worker_makes_up_are_not_all_kept_apart() -> None:
+    gate = Gate()
+    for n in range(1000):
+        state = {**identity("DropdownModel"), "_model_module": f"made-up-{n}"}
+        said = {"comm_id": str(n), "target_name": "jupyter.widget", "data": {"state": state}}
+        assert gate.message("comm_open", said) is None
+        gate.bundle({f"made/up-{n}": "x"}, {})
+    assert len(gate.removed) <= 201
+    assert gate.removed.total() == 2000

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -61,6 +63,50 @@ def test_a_large_file_that_was_there_counts_by_what_was_added(use: DiskUse, tmp_
         file.write(b"x" * 16 * MIB)
     free["free"] -= 16 * MIB
     assert use.used() == 16 * MIB
+
+
+def test_a_folder_that_is_too_deep_for_a_path_hides_nothing(use: DiskUse, tmp_path: Path) -> None:
+    free: dict[str, int] = use.free  # type: ignore[attr-defined]
+    use.begin()
+    place = os.open(tmp_path, os.O_DIRECTORY)
+    for _ in range(25):
+        os.mkdir("d" * 200, dir_fd=place)
+        inner = os.open("d" * 200, os.O_DIRECTORY, dir_fd=place)
+        os.close(place)
+        place = inner
+    file = os.open("big", os.O_CREAT | os.O_WRONLY, dir_fd=place)
+    os.posix_fallocate(file, 0, 20 * MIB)
+    for fd in (file, place):
+        os.close(fd)
+    free["free"] -= 21 * MIB
+    assert use.used() == 21 * MIB
+
+
+def test_a_folder_that_may_not_be_read_hides_nothing(
+    use: DiskUse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free: dict[str, int] = use.free  # type: ignore[attr-defined]
+    look = use._open
+
+    def refused(path: str) -> int:
+        if path.endswith("closed"):
+            raise PermissionError(errno.EACCES, path)
+        return look(path)
+
+    monkeypatch.setattr(use, "_open", refused)  # for root there is no such folder
+    (tmp_path / "closed").mkdir()
+    monkeypatch.setattr(disk.time, "time", lambda: time.time_ns() / 1e9 + 100)
+    use.begin()
+    free["free"] -= 500 * MIB
+    assert use.used() == 0, "it was closed before, and others write"
+    monkeypatch.undo()
+    monkeypatch.setattr(use, "_free_bytes", lambda: free["free"])
+    monkeypatch.setattr(use, "_open", refused)
+    use.end()
+    use.begin()
+    (tmp_path / "closed").chmod(0)
+    free["free"] -= 20 * MIB
+    assert use.used() == 20 * MIB
 
 
 def test_cells_add_up(use: DiskUse, tmp_path: Path) -> None:
