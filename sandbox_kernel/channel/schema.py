@@ -76,11 +76,15 @@ class InputRequest(_Base, tag="input_request"):
 
 
 class Reply(_Base, tag="reply"):
-    """The answer to the request ``id``; `execution_count` is the number the next cell will have."""
+    """The answer to the request ``id``; `execution_count` is the number the next cell will have.
+
+    `last`: the worker can run no cell any more, and ends.
+    """
 
     id: RequestId
     content: dict[str, Any]
     execution_count: Count
+    last: bool = False
 
 
 class Room(_Base, tag="room"):

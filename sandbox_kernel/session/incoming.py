@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from ..channel import schema
+from ..errors import BROKEN_STATUS, WorkerLost
+from ..report import describe_exit
 from .exchange import Exchange
 from .limits import short_error, short_reply
 from .requests import Requests
@@ -104,3 +106,8 @@ class Incoming:
             output.release()
         self._sink.flush()
         pending.future.set_result(content)
+        if message.last and pending.op == "execute":
+            # It ends by itself. But so nothing is sent to it any more, from now on, nor waits for it if it lied.
+            error = WorkerLost(describe_exit(BROKEN_STATUS << 8))
+            error.data["status"] = BROKEN_STATUS
+            self._supervisor.kill(error)

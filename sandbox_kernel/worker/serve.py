@@ -378,6 +378,8 @@ class Server:
         if content.get("status") == "error":
             content = clip_error(content)
         reply = {"type": "reply", "id": request.id, "content": content, "execution_count": count}
+        if self._broken > 1 and request is self._active:
+            reply["last"] = True  # or the front, which hears of the end later, sends the next cell after it
         self._link.send_surely(undisturbed(partial(self._packets, request, reply)))
         request.replied = True
         self._bell.ring()

@@ -77,6 +77,26 @@ def test_cells_that_change_what_runs_them_do_not_end_the_session(start_shared: S
     assert outcome.ok and outcome.stdout == "42\n"
 
 
+LAST_REPLY = """
+from sandbox_kernel.channel import framing
+kernel = get_ipython().kernel
+content = {"status": "ok", "execution_count": 1, "user_expressions": {}, "payload": []}
+here = kernel.get_parent("shell")["header"]["msg_id"]
+text = framing.dumps({"type": "reply", "id": here, "content": content, "execution_count": 2, "last": True})
+for packet in framing.split(text): kernel.session.link._socket.send(packet)
+while True: pass
+"""
+
+
+def test_no_cell_is_sent_to_a_worker_that_says_it_ends(start_shared: Start) -> None:
+    """Whenever it does: here it lied, and is ended."""
+    kernel = start_shared("full", policy='[recovery]\ncheckpoints = "off"\n')
+    kernel.good(LAST_REPLY)
+    outcome = kernel.good("print(6 * 7)")
+    assert outcome.stdout == "42\n"
+    assert "no other cell could be run in it" in outcome.stderr
+
+
 def test_interrupt_is_one_keyboard_interrupt_and_keeps_the_state(kernel: Running) -> None:
     # (A bare `while True: pass` in a try block will not do: CPython leaves its jump out of the block.)
     kernel.good("hits = 0\ndef spin():\n    while True: pass")
