@@ -193,6 +193,10 @@ def limit_hint(ename: str, evalue: str, facts: PlanFacts) -> str | None:
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.EOVERFLOW}]") and facts.layered:
         return ("A file in the notebook's folder that belongs to another user or group can be read here, not changed. "
                 "Write to a new name, or remove it first: that takes it away from the sandbox only.")  # fmt: skip
+    if (ename, evalue) == ("OperationalError", "attempt to write a readonly database") and facts.mirror:
+        return ("A database of the notebook's folder can be read here, not changed. Make a copy of it "
+                "(`shutil.copy(name, new_name)`) and open that. Cells change the folder itself where the policy says "
+                'files.workspace = "read-write".')  # fmt: skip
     if ename == "OSError" and evalue.startswith(f"[Errno {errno.ENOSPC}]") and facts.level == "full":
         return ("The private folders of the sandbox have fixed sizes: limits.tmp, limits.shm, limits.home, limits.disk "
                 "in the policy.")  # fmt: skip
@@ -282,7 +286,8 @@ def _in_mirror(number: int, name: str) -> str | None:
     if number not in (errno.EROFS, errno.EACCES):
         return None
     return (f"{name} belongs to the notebook's folder, whose files cells can read but not change. Write to a new name, "
-            "or remove it first: that takes it away from the sandbox only.")  # fmt: skip
+            "or remove it first: that takes it away from the sandbox only. Cells change the folder itself where the "
+            'policy says files.workspace = "read-write".')  # fmt: skip
 
 
 def _in_workspace(number: int, whole: str, name: str, facts: PlanFacts) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from collections.abc import Iterator
@@ -104,9 +105,23 @@ def test_writing_over_what_is_there(kernel: Running) -> None:
         assert "not the sandbox's): data.csv" in outcome.stderr
     else:
         assert "belongs to the notebook's folder" in outcome.stderr
+        assert 'files.workspace = "read-write"' in outcome.stderr
         kernel.good("text = open('data.csv').read(); os.remove('data.csv'); open('data.csv', 'w').write(text + '3,4')")
     assert "3,4" in kernel.good("print(open('data.csv').read())").stdout
     assert (kernel.folder / "data.csv").read_text() == "a,b\n1,2\n"
+
+
+def test_a_database_that_is_there(kernel: Running) -> None:
+    with contextlib.closing(sqlite3.connect(kernel.folder / "mine.db")) as con:
+        con.execute("create table t(a)")
+    insert = "con = sqlite3.connect({!r})\nwith con: con.execute('insert into t values (1)')\ncon.close()"
+    outcome = kernel.run("import sqlite3\n" + insert.format("mine.db"))
+    if not outcome.ok:  # below a layer
+        assert "A database of the notebook's folder can be read here, not changed." in outcome.stderr
+        kernel.good("import shutil; shutil.copy('mine.db', 'copy.db')")
+        kernel.good(insert.format("copy.db"))
+    with contextlib.closing(sqlite3.connect(kernel.folder / "mine.db")) as con:
+        assert con.execute("select a from t").fetchall() == []
 
 
 def test_ordinary_work(kernel: Running) -> None:
