@@ -96,7 +96,8 @@ class Result:
 
     def __repr__(self) -> str:
         """What is filled, in a line: a picture as its size, a long text as its beginning."""
-        parts = [f"{name}={_brief(self[name])}" for name in self.formats()]
+        # (The names of other types are the cell's choice, and a repr is printed to terminals.)
+        parts = [f"{name if name.isidentifier() else repr(name)}={_brief(self[name])}" for name in self.formats()]
         return f"Result({', '.join([*parts, f'is_main_result={self.is_main_result}'])})"
 
     def __getitem__(self, name: str) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from sandbox_kernel import Policy, Sandbox
+from sandbox_kernel import Policy, Result, Sandbox
 from sandbox_kernel.errors import IsolationUnavailable, NoCheckpoint, PolicyError
 
 from ..waiting import children, wait_for
@@ -52,6 +52,11 @@ class TestExecution:
         assert picture.png is not None and picture.png.startswith(b"\x89PNG") and picture["png"] == picture.png
         assert "png=<" in repr(picture) and len(repr(picture)) < 200, "a figure's bytes are not for the screen"
         assert main.is_main_result and main.formats() == ["text"] and "[png image]" in ex.text()
+
+    def test_a_result_is_one_harmless_line_on_the_screen(self) -> None:
+        result = Result(text="a\x1b[31m\n" * 1000, png=bytes(5000), extra={"x/\x1b]0;t\x07": {"a": 1}})
+        assert repr(result).isprintable() and len(repr(result)) < 800
+        assert "png=<4.88 KiB>" in repr(result) and "<dict>" in repr(result)
 
     def test_updates_and_clear_output_leave_what_a_notebook_would_show(self, sandbox: Sandbox) -> None:
         code = "from IPython.display import display, clear_output\nh = display('old', display_id=True)\nh.update('new')"
