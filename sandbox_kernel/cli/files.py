@@ -32,6 +32,7 @@ examples:
   sandbox-kernel files --aside --forget        remove it, so that the next kernel begins without
 """
 
+_ENDED = "What kernels that have ended left is told by `sandbox-kernel files --aside`, in the notebook's folder."
 ANSWER_S = 60.0  # copying a gigabyte included
 
 
@@ -98,7 +99,7 @@ def _connection_file(kernel: str) -> str:
     found = glob.glob(os.path.join(glob.escape(folder), f"kernel-{glob.escape(kernel)}*.json"))
     if not found:
         raise Stop(f"there is no connection file kernel-{kernel}*.json in {folder}; `jupyter --runtime-dir` tells "
-                   "where Jupyter keeps them, and the path of one can be given")  # fmt: skip
+                   f"where Jupyter keeps them, and the path of one can be given. {_ENDED}")  # fmt: skip
     if kernel and len(found) > 1:
         raise Stop(f"{len(found)} kernels begin with {kernel!r}; write more of the id")
     return found[0] if len(found) == 1 else _latest(found)
@@ -115,7 +116,7 @@ def _latest(files: list[str]) -> str:
             _ask(file, {})
             return file
     raise Stop(f"no Sandboxed Python answers, of {len(files)} kernels with a connection file in "
-               f"{os.path.dirname(files[0])}")  # fmt: skip
+               f"{os.path.dirname(files[0])}. {_ENDED}")  # fmt: skip
 
 
 def _ask(file: str, wish: dict[str, Any]) -> dict[str, Any]:

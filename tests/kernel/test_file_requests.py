@@ -87,7 +87,8 @@ def test_without_a_name_it_is_the_latest_that_runs(
     assert "out.csv" in capsys.readouterr().out
     (tmp_path / "kernel-runs.json").unlink()
     assert main(["files"]) == 1
-    assert "no Sandboxed Python answers, of 2 kernels" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "no Sandboxed Python answers, of 2 kernels" in said and "files --aside" in said
 
 
 def test_no_words_of_a_cell_keep_anything(kernel: Running) -> None:
