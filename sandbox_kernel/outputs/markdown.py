@@ -25,6 +25,7 @@ _CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)|(?<!`)`[^`\n]+`(?!`)", re.S)
 _MATH_LIMIT = 5000
 _OPENINGS = 2000
 _MARKS = 20_000
+_CELLS = 40_000  # of tables
 
 
 def is_plain_markdown(text: str) -> bool:
@@ -99,4 +100,5 @@ _BRACKETS = re.compile(r"[\[\]()*_~`!<>]{60,}|^[ \t>*+-]{200,}", re.M)
 
 def _nested(text: str) -> bool:
     """Whether it holds runs of markup such as only hostile texts have; renderers take long over them."""
-    return _BRACKETS.search(text) is not None or sum(text.count(mark) for mark in "*_[`~<") > _MARKS
+    marks = sum(text.count(mark) for mark in "*_[`~<")
+    return _BRACKETS.search(text) is not None or marks > _MARKS or text.count("|") > _CELLS

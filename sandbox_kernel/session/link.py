@@ -11,6 +11,7 @@ import codecs
 import contextlib
 import os
 import socket
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,9 +21,11 @@ from ..channel.framing import FROM_WORKER, HEAD_BYTES, PACKET_BYTES, Assembler, 
 from ..errors import ProtocolError
 from .text_packets import TextPackets
 
-# A turn ends after so much work, that others are served: a small write counts 1, everything else 4.
+# A turn ends after so much work, that others are served: a small write counts 1, everything else 4. And after so long:
+# one output in a packet can take a third of a second to be cleaned.
 _WORK_PER_TURN = 256
 _WORK = 4
+_TURN_S = 0.02
 _SMALL_BYTES = 1024
 # Small writes that have come by the same turn are handled as one, up to this many bytes on the channel: between two
 # looks whether more may be read.
@@ -36,6 +39,7 @@ _MUCH_TEXT = 32
 _REST_S = 0.001
 # What may still be read after the worker is dead. Its children can keep writing to the pipes for ever.
 _LAST_PACKETS = 20_000
+_LAST_S = 1.0  # of this thread's own time
 _LAST_PIPE_READS = 256
 
 
@@ -189,7 +193,8 @@ class WorkerLink:
 
     def _readable(self) -> None:
         many, self._behind, work = False, True, 0
-        while work < _WORK_PER_TURN:
+        end = time.perf_counter() + _TURN_S
+        while work < _WORK_PER_TURN and time.perf_counter() < end:
             found = self._receive()
             if not found:
                 many, self._behind = work >= _MUCH_TEXT and bool(self._writes), False
@@ -317,8 +322,9 @@ class WorkerLink:
 
     def drain(self) -> None:
         """Take over what a dead worker left in the channel and the pipes."""
+        end = time.thread_time() + _LAST_S
         for _ in range(_LAST_PACKETS):
-            if not self._receive():
+            if not self._receive() or time.thread_time() > end:
                 break
         self._hand_on()
         self.drain_pipes()

@@ -34,6 +34,13 @@ def test_a_figure_that_takes_too_long_is_not_shown(kind: str, figure: dict[str, 
     assert gate.removed["data that is too large"] == 1
 
 
+def test_a_table_in_markdown_that_takes_too_long_is_shown_as_text() -> None:
+    gate = Gate()
+    assert "html" in next(iter(gate.bundle({"text/markdown": "|a|b|\n|-|-|\n" + "|1|2|\n" * 3000}, {})[0]))
+    found, _ = gate.bundle({"text/markdown": "|a|b|\n|-|-|\n" + "|1|2|\n" * 40_000}, {})
+    assert list(found) == ["text/plain"] and gate.removed["Markdown that is too long"] == 1
+
+
 def test_many_dates_and_numbers_of_a_figure_are_shown() -> None:
     figure = {"data": [{"x": ["2026-11-30T08:00:00"] * (specs.LOOKS + 1), "y": [1.5] * (specs.LOOKS + 1)}]}
     assert shown(Gate(), PLOTLY, figure) == figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 from sandbox_kernel.channel import schema
 from sandbox_kernel.channel.framing import PACKET_BYTES, encode, packet_of, stream_head
 from sandbox_kernel.errors import ProtocolError
+from sandbox_kernel.session import link as link_module
 from sandbox_kernel.session.link import _MERGED_BYTES, WorkerLink
 from sandbox_kernel.session.text_packets import TextPackets
 
@@ -126,3 +128,51 @@ def test_what_comes_while_text_gathers_arrives() -> None:
     many = sent(*(write(f"{i}\n") for i in range(40)))
     found = received(*many, later=sent(write("x")))
     assert "".join(text for _, _, text, _ in found).endswith("39\nx")
+
+
+def slow(messages: int, seconds: float) -> tuple[WorkerLink, socket.socket, list[str]]:
+    """A link whose messages take that much processor time each, and what it and other callbacks of the loop did."""
+    did: list[str] = []
+
+    def take(*_: Any) -> None:
+        end = time.thread_time() + seconds
+        while time.thread_time() < end:
+            pass
+        did.append("message")
+
+    link = WorkerLink(
+        asyncio.get_running_loop(), 1, on_message=take, on_raw=lambda *_: None, on_broken=lambda _: None,
+        pressed=lambda: False,
+    )  # fmt: skip
+    far = socket.socket(fileno=os.dup(link.far_ends()[0]))
+    for _ in range(messages):
+        far.send(b"".join(encode(CLEAR)))
+    return link, far, did
+
+
+def test_a_turn_ends_when_messages_take_long() -> None:
+    async def run() -> list[str]:
+        link, far, did = slow(6, 0.025)
+        link.start()
+        while did.count("message") < 6:
+            await asyncio.sleep(0)
+            did.append("other")
+        link.close()
+        far.close()
+        return did
+
+    did = asyncio.run(run())
+    assert "message message" not in " ".join(did)
+
+
+def test_what_a_dead_worker_left_is_not_looked_at_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "_LAST_S", 0.1)
+
+    async def run() -> list[str]:
+        link, far, did = slow(20, 0.03)
+        link.drain()
+        link.close()
+        far.close()
+        return did
+
+    assert 3 <= len(asyncio.run(run())) <= 6
