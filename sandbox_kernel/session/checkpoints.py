@@ -370,13 +370,13 @@ class Checkpoints(Woken):
         looked, copied_s = self._looked, self._cell_s
         used_s, self._looked = self._count(), self._loop.time()
         self._cell_began = used_s if self._cell_began is None else self._cell_began
-        lasted = max(0.0, used_s - self._cell_began)
-        if gives_up(self._cell_s, lasted, self._budget.left):
+        lasted, held = max(0.0, used_s - self._cell_began), 0 if self._before is None else self._before.rss
+        if gives_up(self._cell_s, lasted, self._budget.left, held):
             self._expected_s = max(self._expected_s, 2 * self._cell_s)
             self.drop("the cell rewrote so much memory that keeping copies would have slowed it down", named=False)
         else:
             pace = (self._cell_s - copied_s) / max(1e-6, self._looked - looked)
-            self._watch = self._loop.call_later(next_look_s(self._cell_s, lasted, pace), self._look)
+            self._watch = self._loop.call_later(next_look_s(self._cell_s, lasted, pace, held), self._look)
 
     def _count(self) -> float:
         """Take from the budget what was copied since the last count; the worker's processor time so far."""

@@ -70,6 +70,14 @@ def test_a_cell_that_sweeps_through_its_memory_is_looked_at_when_it_will_have_co
     assert copied < 1.1 * (0.06 + SHARE * now), "with looks at fixed times it was half as much again"
 
 
+def test_only_in_a_large_session_a_cell_that_copies_from_its_start_gives_its_copy_up_early() -> None:
+    assert gives_up(copied_s=0.04, lasted_s=0.01, left_s=1.0, held=1 << 30)
+    assert next_look_s(0.02, 0.0, 1.0, held=1 << 30) < next_look_s(0.02, 0.0, 1.0, held=500 << 20)
+    assert not gives_up(copied_s=0.055, lasted_s=0.01, left_s=1.0, held=500 << 20), "a session as most are"
+    assert not gives_up(copied_s=0.055, lasted_s=0.1, left_s=1.0, held=1 << 30), "it does other things, too"
+    assert gives_up(copied_s=0.4, lasted_s=1.0, left_s=1.0, held=1 << 30), "and no more than in any other"
+
+
 def test_a_cell_that_copies_little_is_not_looked_at_more_often() -> None:
     assert next_look_s(0.0, 0.0, 0.0) == LOOK_S
     assert next_look_s(0.059, 0.0, 0.0) == LOOK_S
