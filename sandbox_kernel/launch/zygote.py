@@ -140,8 +140,16 @@ class Zygote:
 
     def _tell_forked(self, number: int, pid: int, **more: int) -> None:
         pidfd = os.pidfd_open(pid)
-        self.send({"event": "forked", "worker": number, "pid": pid, **more}, (pidfd,))
-        os.close(pidfd)
+        try:
+            self.send({"event": "forked", "worker": number, "pid": pid, **more}, (pidfd,))
+        except OSError as error:
+            # ETOOMANYREFS: by their sockets cells have as many descriptors on their way as one user's programs may.
+            _signal(pid, signal.SIGKILL, group=False)
+            del self._workers[number]
+            self._asleep.discard(number)
+            self.send({"event": "fork_failed", "worker": number, "error": str(error), "errno": error.errno})
+        finally:
+            os.close(pidfd)
 
     def _adopt(self, number: int, pid: int, original: int) -> None:
         """Take a copy that a worker has left of itself as a worker that sleeps.
@@ -183,7 +191,7 @@ class Zygote:
                 _, listener = restrict(self._plan, listen=self._listen)
                 if listener >= 0:
                     told = {"event": "listener", "worker": number, "listens": True}
-                    with socket.socket(fileno=CONTROL_FD) as front:
+                    with socket.socket(fileno=CONTROL_FD) as front, contextlib.suppress(OSError):  # see `_tell_forked`
                         socket.send_fds(front, [json.dumps(told).encode()], [listener])
             # The listener with it: who has one can let calls through.
             linux.close_range(CHANNEL_FD + 1)

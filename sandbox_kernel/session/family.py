@@ -69,9 +69,12 @@ class Seat:
             self._seen_s.pop(number, None)
 
     def fork(self, worker: int, fds: Sequence[int]) -> None:
-        """See `ZygoteLink.fork`."""
+        """See `ZygoteLink.fork`; that it cannot be asked comes as news, too."""
         if not self.family.closed:
-            self.family.zygote.fork(worker, fds)
+            try:
+                self.family.zygote.fork(worker, fds)
+            except OSError as error:  # ETOOMANYREFS, see `WorkerLink`
+                self.family.refused(worker, error)
 
     def adopt(self, worker: int, pid: int, original: int) -> None:
         """See `ZygoteLink.adopt`."""
@@ -216,6 +219,12 @@ class Family:
             self._dispatch(event)
             for fd in event["fds"]:
                 os.close(fd)
+
+    def refused(self, number: int, error: OSError) -> None:
+        """The zygote could not be asked for a worker."""
+        assert self._loop is not None  # noqa: S101 - nobody asks before
+        event = {"event": "fork_failed", "worker": number, "error": str(error), "errno": error.errno, "fds": []}
+        self._loop.call_soon(self._dispatch, event)
 
     def _dispatch(self, event: Event) -> None:
         number, kind = event.get("worker", 0), event["event"]

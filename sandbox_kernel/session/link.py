@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import contextlib
+import errno
 import os
 import socket
 import time
@@ -148,7 +149,12 @@ class WorkerLink:
                 self._loop.add_writer(self._channel.fileno(), self._flush)
                 self._waiting = True
                 return
-            except OSError:
+            except OSError as error:
+                if fds and error.errno == errno.ETOOMANYREFS:
+                    # The cells of this user have too many on their way. The worker refuses what lacks them.
+                    self._outgoing[0] = packet, ()
+                    self._disown(fds)
+                    continue
                 self._outgoing.clear()  # the worker is gone; its death is noticed on the reading side
                 self._disown(tuple(self._owned))
                 break

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import queue
 import time
 from typing import Any
@@ -106,6 +107,31 @@ def test_a_state_in_which_every_cell_fails_is_given_up(kernel: Running) -> None:
     told = outcome.stderr
     assert "cells had changed what runs them, so that no other cell could be run in it" in told
     assert "as they were after cell [1]" in told
+
+
+ON_THEIR_WAY = """
+import os, socket
+near, _ = os.pipe()
+pairs = []
+try:
+    while True:
+        pairs.append(socket.socketpair())
+        socket.send_fds(pairs[-1][0], [b"x"], [near] * 200)
+except OSError as error:
+    print(error.errno)
+"""
+
+
+@pytest.mark.parametrize("level", ["full", "seccomp+landlock"])
+def test_descriptors_that_are_on_their_way_do_not_end_the_sandbox(start: Start, level: str) -> None:
+    kernel = start(level, policy=POLICY)
+    assert kernel.good(ON_THEIR_WAY).stdout == f"{errno.ETOOMANYREFS}\n"
+    said = kernel.run("%sandbox checkpoint full").stdout
+    kernel.good("pairs.clear()")
+    assert "goes back to" not in said  # the zygote could not pass it on
+    kernel.good("%sandbox checkpoint empty")
+    assert kernel.run("import os; os._exit(7)").reply["ename"] == "WorkerLost"
+    assert kernel.good("print(len(pairs))").stdout == "0\n"
 
 
 def test_the_count_goes_on(kernel: Running) -> None:

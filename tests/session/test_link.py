@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import time
@@ -176,3 +177,26 @@ def test_what_a_dead_worker_left_is_not_looked_at_for_ever(monkeypatch: pytest.M
         return did
 
     assert 3 <= len(asyncio.run(run())) <= 6
+
+
+def test_a_request_goes_without_its_descriptors_when_the_kernel_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ETOOMANYREFS, "Too many references: cannot splice")
+
+    monkeypatch.setattr(socket, "send_fds", refused)
+
+    async def run() -> list[bytes]:
+        link, far, _ = slow(0, 0.0)
+        given, owned = os.pipe()
+        link.send({"op": "room"}, fds=[owned], owned=True)
+        link.send({"op": "next"})
+        found = [far.recv(PACKET_BYTES) for _ in range(2)]
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(owned)
+        os.close(given)
+        link.close()
+        far.close()
+        return found
+
+    room, after = asyncio.run(run())
+    assert b"room" in room and b"next" in after
