@@ -4,6 +4,10 @@ Stock sends from a thread of its own and lets ZeroMQ drop what a slow client has
 it is full (``XPUB_NODROP``, zmq_setsockopt(3)), what does not fit waits in a queue, and while there is a queue nothing
 is read from the worker. A client that takes nothing for `STALL_S` must not hold up the others for ever: then it loses
 messages.
+
+The first client connects its sockets one by one, each again every 0.1 s until the kernel is there. So it may have sent
+a cell before its subscription arrives, which a kernel that is quick to answer would answer to nobody: the client then
+waits for ever. What there is to say before the first subscription is held, for `HOLD_S` from the first request on.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from jupyter_client.session import Session
 
 RETRY_S = 0.005
 STALL_S = 30.0
+HOLD_S = 5.0
+_HELD = 200  # messages that are held without making the worker wait: a client may not want to hear them
 _STALL_AGAIN_S = 1.0  # for a client that was found stalled a short time ago
 _FORGIVEN_S = 60.0
 # As plain numbers: to join members of an enum takes as long as the call that they are for.
@@ -39,6 +45,8 @@ class IOPub:
         self._main = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: deque[Sequence[Any]] = deque()
+        self._holding = True
+        self._hold: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
         self._full_since = 0.0
         self._dropped_at = float("-inf")
@@ -52,7 +60,7 @@ class IOPub:
     @property
     def backlog(self) -> int:
         """How many messages wait because a client is behind."""
-        return len(self._queue)
+        return max(0, len(self._queue) - _HELD * self._holding)
 
     def send_multipart(self, frames: Sequence[Any], *_args: Any, **_kwargs: Any) -> None:
         """Send one message; from any thread."""
@@ -65,10 +73,23 @@ class IOPub:
         # A client that has just come is greeted before anything else reaches it. Sending alone would take its
         # subscription up, too, and the greeting would come second.
         self._subscriptions()
-        if self._queue or not self._try(frames):
+        if self._holding:
+            self._queue.append(frames)
+            if self._hold is None and self._loop is not None:
+                self._hold = self._loop.call_later(HOLD_S, self._release)
+        elif self._queue or not self._try(frames):
             self._queue.append(frames)
             self._arm()
         self._subscriptions()
+
+    def _release(self) -> None:
+        """Somebody listens, or nobody wants to."""
+        self._holding = False
+        if self._hold is not None:
+            self._hold.cancel()
+        self.stop()
+        if self._queue:
+            self._arm()
 
     def _try(self, frames: Sequence[Any]) -> bool:
         try:
@@ -123,7 +144,13 @@ class IOPub:
             return
         message = self._session.msg("iopub_welcome", {"subscription": subscription})
         frames = self._session.serialize(message)
-        self._send([topic, *frames] if topic else frames)
+        if topic:
+            frames = [topic, *frames]
+        if self._holding:
+            self._queue.appendleft(frames)
+            self._release()
+        else:
+            self._send(frames)
 
     # ---- what ipykernel's application calls on its thread
 
