@@ -167,13 +167,15 @@ time.sleep(20)
 
 
 @pytest.mark.parametrize("how", ["give_back_for_huge_pages", "collapse"])
-def test_memory_that_forks_hide(kernel: Running, how: str) -> None:
+@pytest.mark.parametrize("level", LEVELS)
+def test_memory_that_forks_hide(start_shared: Start, level: str, how: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("only a root front can have the kernel count what a process holds")
     if "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
         pytest.skip("this machine has no huge pages")
     if how == "collapse" and tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 1):
         pytest.skip("pages can be collapsed at once since Linux 6.1")
+    kernel = start_shared(level, policy=POLICY.replace('cell_cpu = "1500ms"', ""))  # which it may use up on the way
     breach(kernel, HIDDEN.replace("HOW", how), "MemoryLimit", "limits.memory = 500 MiB", "lost")
 
 
