@@ -108,8 +108,8 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     Attributes:
         workspace: "read-write" shows the notebook's folder as it is. "overlay" lets cells write as if it were theirs,
-            but into a private layer as large as `limits.disk`, which ends with the kernel and from which `keep` takes
-            new files. What other programs change in the folder meanwhile is seen; only a file that they replace while
+            but into a private layer as large as `limits.disk`, from which `keep` takes new files, and `aside` the rest.
+            What other programs change in the folder meanwhile is seen; only a file that they replace while
             a cell holds it open keeps its old content under its name until it is closed. Where there can be no such
             layer (below ``full``) cells start in a private folder in which the notebook's files appear as links.
             "read-only" lets cells read it. "none" does not show it: cells start in an empty private folder.
@@ -126,7 +126,7 @@ class Files(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         read: further files and folders, shown read-only at their own path; absolute paths.
     """
 
-    workspace: Literal["none", "read-only", "overlay", "read-write"] = "read-write"
+    workspace: Literal["none", "read-only", "overlay", "read-write"] = "overlay"
     keep: FileNames = DATA_FILES
     aside: Literal["none", "stored", "shown"] = "shown"
     hide: HiddenNames = SECRET_FILES
