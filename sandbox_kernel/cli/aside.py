@@ -41,7 +41,9 @@ def aside(args: argparse.Namespace) -> int:
     problems = {name: _keep(name, newest, folder, over=args.replace) for name in args.keep}
     for name, why in problems.items():
         sys.stdout.write(f"{name!r}: {f'not kept, {why}' if why else 'kept'}\n")
-    if args.forget:
+    if args.forget and any(problems.values()):
+        sys.stdout.write("Nothing is forgotten, since not all was kept.\n")
+    elif args.forget:
         gone = [shelf for shelf in shelves if shelf.take()]
         for shelf in gone:
             shelf.remove()

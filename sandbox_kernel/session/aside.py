@@ -78,6 +78,7 @@ class Aside:
         self._stored: dict[Names, State] = {}  # as they were when they were copied, one way or the other
         self._waiting: dict[Names, State] = {}
         self._lost: dict[str, str] = {}  # why a file could not be set aside
+        self._telling = threading.Lock()  # of that: `news` must not wait until a gigabyte is copied
         self._ended = False
         self.again: list[str] = []
         self.unseen: list[str] = []
@@ -190,6 +191,11 @@ class Aside:
                 self._save()
 
     @property
+    def holds(self) -> bool:
+        """Whether something is set aside, which cells may have removed."""
+        return bool(self._stored)
+
+    @property
     def waiting(self) -> bool:
         """Whether there is something to `store`."""
         return bool(self._waiting)
@@ -217,7 +223,7 @@ class Aside:
                 except OSError as error:
                     self._drop(names)
                     self._stored[names] = state  # it is the same the next time
-                    self._lost["/".join(names)] = unkept_text(error)
+                    self._lose("/".join(names), error)
             self._save()
 
     def _take(self, names: Names, layer: Layer) -> None:
@@ -229,9 +235,12 @@ class Aside:
                 raise OSError(errno.ESTALE, "replaced")
             if not layer.merged and found.st_uid != os.fstat(layer.top).st_uid:
                 raise OSError(errno.EPERM, "somebody else's file")  # a hard link, where no Landlock forbids that
-            if self._own is None:
-                self._own = self._shelves.new()
-            self._own.put(names, source, found.st_mtime_ns, _below(layer.workspace, names))
+            try:
+                if self._own is None:
+                    self._own = self._shelves.new()
+                self._own.put(names, source, found.st_mtime_ns, _below(layer.workspace, names))
+            except FileNotFoundError as error:  # it is not the file that is gone
+                raise OSError(errno.ESTALE, "the folder for that was removed") from error
 
     def _drop(self, names: Names) -> None:
         self._stored.pop(names, None)
@@ -243,11 +252,15 @@ class Aside:
             try:
                 self._own.save()
             except OSError as error:
-                self._lost["all"] = unkept_text(error)
+                self._lose("all", error)
+
+    def _lose(self, what: str, error: OSError) -> None:
+        with self._telling:
+            self._lost[what] = unkept_text(error)
 
     def news(self) -> tuple[list[str], list[str], dict[str, str]]:
         """What a person has not been told yet: what cells see again, what not, and what could not be set aside."""
-        with self._lock:
+        with self._telling:
             told = self.again, self.unseen, self._lost
             self.again, self.unseen, self._lost = [], [], {}
             return told

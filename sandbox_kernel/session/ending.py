@@ -31,8 +31,7 @@ async def end_cell(
         What there is to say, in lines, and what became of its files.
     """
     files = session.files
-    written = files.layered and (files.lookups is None or files.lookups.written)
-    report = await asyncio.to_thread(files.collect) if written else Report()
+    report = await asyncio.to_thread(files.collect) if files.changed else Report()
     facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     news, how = files.news(report)
     stays = files.aside.mode if files.aside is not None else "none"

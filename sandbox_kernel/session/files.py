@@ -198,6 +198,13 @@ class FileGate:
         """Whether there is a layer."""
         return self._layer >= 0
 
+    @property
+    def changed(self) -> bool:
+        """Whether there may be something to `collect`."""
+        written = self.lookups is None or self.lookups.written
+        # (What cells made and removed again leaves nothing written, but is still set aside.)
+        return self.layered and (written or (self.aside is not None and self.aside.holds))
+
     def collect(self) -> Report:
         """Keep what is new or changed since the last time. Blocks while it copies; never raises for a file."""
         with self._lock:

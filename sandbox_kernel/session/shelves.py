@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import stat
 import time
@@ -20,6 +19,7 @@ import msgspec
 
 from .kept import write_all
 from .mirror import Names
+from .private import LOCK, alone, closing, locked, move, open_private
 from .seen import OPEN
 
 FILES = 1000  # on one shelf
@@ -27,13 +27,11 @@ FILE_BYTES = 1 << 30  # on one shelf, and so of one file
 SHELVES = 100  # of all folders together, as are the bytes; the oldest go first
 ALL_BYTES = 4 << 30
 AGE_S = 30 * 86400  # since its session ended
-_INDEX_BYTES = 4 << 20
+_INDEX_BYTES = 32 << 20  # more than `FILES` of the longest names take
 _WAIT_S = 2.0  # for another kernel that takes shelves over at this moment
 _CHUNK = 1 << 20
 _DEPTH, _NAME_BYTES = 16, 255
-_FOLDER = OPEN | os.O_DIRECTORY
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LOCK = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -71,34 +69,40 @@ class Shelf:
     Attributes:
         entries: by the file's path.
         folder: the notebook's folder.
+        readable: whether there is no index yet, or one that could be read: else nobody knows what lies here.
 
     Raises:
         OSError: there is none.
     """
 
     def __init__(self, place: int, name: str) -> None:
-        self._folder = _open_private(name, place)
+        self._folder = open_private(name, place)
         self._place, self._name, self._lock = os.dup(place), name, -1
         self._old: list[int] = []
         self.entries: dict[Names, Entry] = {}
-        self.folder = ""
+        self.folder, self.readable = "", True
         self.read()
 
     def read(self) -> None:
         """Take the index as it is now; nothing of one that is none."""
-        with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeError):
+        self.readable = True
+        try:
             file = os.open("index", OPEN, dir_fd=self._folder)
             with open(file, "rb") as data:
                 index = msgspec.json.decode(data.read(_INDEX_BYTES), type=_Index)
             found = {tuple(entry.name.split("/")): entry for entry in index.files}
             self.entries = {names: entry for names, entry in found.items() if _can_be(names)}
             self.folder = index.folder
+        except FileNotFoundError:
+            pass
+        except (OSError, msgspec.MsgspecError, UnicodeError):
+            self.readable = False
 
     def take(self) -> bool:
         """Lock it for this process; False: a session has it that lives."""
         if self._lock < 0:
-            lock = os.open("lock", _LOCK, 0o600, dir_fd=self._folder)
-            if not _locked(lock):
+            lock = os.open("lock", LOCK, 0o600, dir_fd=self._folder)
+            if not locked(lock):
                 os.close(lock)
                 return False
             self._lock = lock
@@ -157,15 +161,18 @@ class Shelf:
         self._enter(names, Entry("/".join(names), number, size, modified_ns, below, time.time()))
 
     def take_over(self, other: Shelf) -> None:
-        """Move here what lies on another shelf, which ends; of two files with one name the newer one is kept."""
+        """Move here what lies on another shelf, which ends; of two files with one name the newer one is kept.
+
+        Raises:
+            OSError: not all could be moved, and the other one stays.
+        """
         for names, entry in other.entries.items():
             own = self.entries.get(names)
             if own is not None and own.when >= entry.when:
                 continue
             number = self._number()
-            with contextlib.suppress(OSError):
-                os.link(str(entry.number), str(number), src_dir_fd=other._folder, dst_dir_fd=self._folder,
-                        follow_symlinks=False)  # fmt: skip
+            with contextlib.suppress(FileNotFoundError):  # its content is gone
+                move(str(entry.number), other._folder, str(number), self._folder)
                 self._enter(names, msgspec.structs.replace(entry, number=number))
         self._bound()
         self.save()
@@ -208,7 +215,7 @@ class Shelf:
         """Leave it to others; an empty one is removed. Idempotent."""
         if self._folder >= 0:
             if self._lock >= 0:
-                if not self.entries:
+                if not self.entries and self.readable:
                     self.remove()
                 os.close(self._lock)
             os.close(self._folder)
@@ -252,13 +259,18 @@ class Shelves:
         Raises:
             OSError: the private folder cannot be written, or is somebody else's.
         """
+        with contextlib.suppress(FileNotFoundError):
+            return self._new()
+        return self._new()  # another kernel has just removed the empty place, see `prune`
+
+    def _new(self) -> Shelf:
         os.makedirs(os.path.dirname(self._top), mode=0o700, exist_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkdir(self._top, 0o700)
-        with _closing(_open_private(self._top)) as top:
+        with closing(open_private(self._top)) as top:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(self._key, 0o700, dir_fd=top)
-            with _alone(self._key, top, _WAIT_S) as place:
+            with alone(self._key, top, _WAIT_S) as place:
                 name = os.urandom(8).hex()
                 os.mkdir(name, 0o700, dir_fd=place)
                 shelf = Shelf(place, name)
@@ -272,11 +284,11 @@ class Shelves:
         Nothing where there is no such folder, or it cannot be used.
         """
         with (
-            contextlib.suppress(OSError), _closing(_open_private(self._top)) as top,
-            _alone(self._key, top, _WAIT_S) as place,
+            contextlib.suppress(OSError), closing(open_private(self._top)) as top,
+            alone(self._key, top, _WAIT_S) as place,
         ):  # fmt: skip
             shelves = sorted(_shelves_in(place), key=lambda shelf: shelf.saved)
-            ended = [shelf for shelf in shelves if shelf.take()]
+            ended = [shelf for shelf in shelves if shelf.readable and _taken(shelf)]
             others = [shelf for shelf in shelves if shelf not in ended]
             if not ended:
                 return None, others
@@ -294,18 +306,18 @@ class Shelves:
     def all(self) -> list[Shelf]:
         """As they are now, without taking them."""
         with (
-            contextlib.suppress(OSError), _closing(_open_private(self._top)) as top,
-            _closing(_open_private(self._key, top)) as place,
+            contextlib.suppress(OSError), closing(open_private(self._top)) as top,
+            closing(open_private(self._key, top)) as place,
         ):  # fmt: skip
             return list(_shelves_in(place))
         return []
 
     def prune(self) -> None:
         """Remove what is too old or too much, of all folders; not what belongs to a session that lives."""
-        with contextlib.suppress(OSError), _closing(_open_private(self._top)) as top:
+        with contextlib.suppress(OSError), closing(open_private(self._top)) as top:
             rows = []
             for key in os.listdir(top):
-                with contextlib.suppress(OSError), _alone(key, top, 0) as place:
+                with contextlib.suppress(OSError), alone(key, top, 0) as place:
                     found = [(shelf.saved, shelf.size, shelf) for shelf in _shelves_in(place)]
                     rows += found
                     if not found:
@@ -322,58 +334,17 @@ class Shelves:
                 shelf.close()
 
 
+def _taken(shelf: Shelf) -> bool:
+    with contextlib.suppress(OSError):  # its session ends at this moment, and has removed it
+        return shelf.take()
+    return False
+
+
 def _shelves_in(place: int) -> Iterator[Shelf]:
     for name in os.listdir(place):
         if name != "lock":
             with contextlib.suppress(OSError):
                 yield Shelf(place, name)
-
-
-def _open_private(path: str, folder: int | None = None) -> int:
-    """A folder that nobody but this user can enter.
-
-    Raises:
-        OSError: there is none, or others can.
-    """
-    found = os.open(path, _FOLDER, dir_fd=folder)
-    status = os.fstat(found)
-    if status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        os.close(found)
-        raise OSError(errno.EPERM, "not this user's alone")
-    return found
-
-
-@contextlib.contextmanager
-def _closing(file: int) -> Iterator[int]:
-    try:
-        yield file
-    finally:
-        os.close(file)
-
-
-@contextlib.contextmanager
-def _alone(key: str, top: int, wait_s: float) -> Iterator[int]:
-    """The place of one notebook's folder, in which no other process makes or takes over shelves meanwhile.
-
-    Raises:
-        OSError: there is none, or another process did not leave it in time.
-    """
-    with _closing(_open_private(key, top)) as place, _closing(os.open("lock", _LOCK, 0o600, dir_fd=place)) as lock:
-        give_up = time.monotonic() + wait_s
-        while not _locked(lock):
-            if time.monotonic() >= give_up:
-                raise OSError(errno.EAGAIN, "another kernel is at it")
-            time.sleep(0.01)
-        yield place
-
-
-def _locked(file: int) -> bool:
-    """Whether this process has the lock now."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _can_be(names: Names) -> bool:

@@ -68,6 +68,8 @@ def test_a_person_takes_out_what_was_left(kernel: Running, capsys: pytest.Captur
     assert main(["files", "--aside", folder, "--forget"]) == 0
     assert "but for what belongs to 1 kernels that run" in capsys.readouterr().out
     kernel.manager.shutdown_kernel()
+    assert main(["files", "--aside", folder, "--keep", "mine.py", "--forget"]) == 1
+    assert "Nothing is forgotten" in capsys.readouterr().out
     assert main(["files", "--aside", folder, "--keep", "mine.py", "--replace"]) == 0
     assert (kernel.folder / "mine.py").read_text() == "cell"
     assert main(["files", "--aside", folder, "--forget"]) == 0

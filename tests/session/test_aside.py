@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import shutil
@@ -10,12 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from sandbox_kernel.policy import Policy
 from sandbox_kernel.policy_values import DATA_FILES, SECRET_FILES
-from sandbox_kernel.session import aside, shelves
+from sandbox_kernel.session import aside, private, shelves
 from sandbox_kernel.session.aside import Aside
 from sandbox_kernel.session.files import FileGate
 from sandbox_kernel.session.shelves import Shelves
@@ -111,6 +114,32 @@ def test_what_is_large_is_copied_after_the_answer(later: Later, monkeypatch: pyt
     assert len(later.files()) == 1 and first.gate.aside is not None and first.gate.aside.waiting
     first.end()
     assert set(later.begin().tree()) == {"a.pkl", "b.pkl"}
+
+
+def test_telling_does_not_wait_until_all_is_copied(later: Later) -> None:
+    """The front's loop tells."""
+    keeper = later.begin().gate.aside
+    assert keeper is not None
+    teller = threading.Thread(target=keeper.news)
+    with keeper._lock:  # as while it copies
+        teller.start()
+        teller.join(20)
+        waits = teller.is_alive()
+    teller.join()
+    assert not waits
+
+
+def test_a_cell_that_only_removes_what_is_set_aside_is_looked_at_too(later: Later) -> None:
+    first = later.begin()
+    assert first.gate.changed, "without a layer that counts its files"
+    first.gate.lookups = cast(Any, SimpleNamespace(written=False, folders=(), close=lambda: None))
+    assert not first.gate.changed
+    first.write(a_py="1")
+    first.gate.collect()
+    assert first.gate.changed
+    (first.layer / "a.py").unlink()
+    first.gate.collect()
+    assert not first.gate.changed and later.files() == []
 
 
 def test_what_is_removed_or_kept_does_not_come_back(later: Later) -> None:
@@ -270,6 +299,57 @@ def test_there_are_bounds(later: Later, monkeypatch: pytest.MonkeyPatch) -> None
     assert first.gate.aside.news()[2] == {}, "that is told once"
     first.end()
     assert len(later.begin(most=5).tree()) < 3, "what fills the layer stays outside"
+
+
+def test_a_shelf_whose_index_cannot_be_read_stays(later: Later) -> None:
+    """Of a later version, say. Nobody knows what lies there: so nothing of it is removed before it is old."""
+    first = later.begin()
+    first.write(a_py="1")
+    first.end()
+    (index,) = later.store.glob("*/*/index")
+    saved = index.read_text()
+    index.write_text(saved.replace('"when"', '"since"'))
+    second = later.begin()
+    second.write(b_py="2")
+    second.end()
+    third = later.begin()
+    assert third.tree() == {"b.py": "2"}
+    third.end()
+    index.write_text(saved)
+    assert later.begin().tree() == {"a.py": "1", "b.py": "2"}
+
+
+@pytest.mark.parametrize("moves", [True, False])
+def test_no_file_is_lost_where_there_are_no_links(later: Later, monkeypatch: pytest.MonkeyPatch, moves: bool) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, "no links here")
+
+    one, two = later.begin(), later.begin()
+    one.write(a_py="1")
+    two.write(b_py="2")
+    one.end()
+    two.end()
+    monkeypatch.setattr(private.os, "link", refused)
+    if not moves:
+        monkeypatch.setattr(private.os, "rename", refused)
+    third = later.begin()
+    if moves:
+        assert third.tree() == {"a.py": "1", "b.py": "2"}
+    monkeypatch.undo()
+    third.end()
+    assert later.begin().tree() == {"a.py": "1", "b.py": "2"}
+
+
+def test_a_shelf_that_somebody_removes_is_missed(later: Later) -> None:
+    first = later.begin()
+    first.write(a_py="1")
+    first.gate.collect()
+    shutil.rmtree(later.store)
+    first.write(b_py="2")
+    first.gate.collect()
+    assert first.gate.aside is not None
+    lost = first.gate.aside.news()[2]
+    assert lost.pop("b.py") == "the folder for that was removed"
 
 
 def test_old_shelves_go_first(later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
