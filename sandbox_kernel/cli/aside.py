@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import sys
 
@@ -44,7 +45,7 @@ def aside(args: argparse.Namespace) -> int:
     if args.forget and any(problems.values()):
         sys.stdout.write("Nothing is forgotten, since not all was kept.\n")
     elif args.forget:
-        gone = [shelf for shelf in shelves if shelf.take()]
+        gone = [shelf for shelf in shelves if _taken(shelf)]
         for shelf in gone:
             shelf.remove()
         rest = len(shelves) - len(gone)
@@ -56,6 +57,12 @@ def aside(args: argparse.Namespace) -> int:
     for shelf in shelves:
         shelf.close()
     return int(any(problems.values()))
+
+
+def _taken(shelf: Shelf) -> bool:
+    with contextlib.suppress(FileNotFoundError):  # a kernel that begins has just taken it over
+        return shelf.take()
+    return False
 
 
 def _keep(name: str, newest: dict[Names, tuple[Shelf, Entry]], folder: str, *, over: bool) -> str:
@@ -75,7 +82,7 @@ def _keep(name: str, newest: dict[Names, tuple[Shelf, Entry]], folder: str, *, o
             disk.put(names, source, over=over)
         finally:
             os.close(source)
-        if shelf.take():  # (else a kernel has it that runs, and goes on with it)
+        if _taken(shelf):  # (else a kernel has it that runs, and goes on with it)
             shelf.drop(names)
             shelf.save()
     except OSError as error:

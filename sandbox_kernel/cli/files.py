@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
         return aside(args)
     if args.forget:
-        raise Stop("--forget goes with --aside: what a kernel has that runs ends with it")
+        raise Stop("--forget goes with --aside: of a kernel that runs nothing can be forgotten")
     answer = _ask(_connection_file(args.kernel), {"keep": args.keep, "replace": args.replace})
     if not answer["layered"]:
         raise Stop('this kernel has no private layer: files.workspace is not "overlay" in its policy')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import re
 import shutil
@@ -99,9 +100,10 @@ def checked_policy(source: str | None) -> str | None:
         return None
     if "/" in source or source.endswith(".toml"):  # the rule of Policy.load; anything else is a preset's name
         source = str(Path(source).expanduser().resolve())
-        if not Path(source).exists():
-            raise Stop(f'There is no {source}. Write it first (the line preset = "classroom" alone is a policy), or '
-                       f"give a preset's name: {', '.join(presets())}.")  # fmt: skip
+        with contextlib.suppress(PermissionError):  # nobody can tell; `load` says so
+            if not Path(source).exists():
+                raise Stop(f'There is no {source}. Write it first (the line preset = "classroom" alone is a policy), '
+                           f"or give a preset's name: {', '.join(presets())}.")  # fmt: skip
     Policy.load(source)
     return source
 

@@ -43,11 +43,23 @@ def end_tree(root: int) -> None:
 def _hold(pid: int, held: dict[int, int]) -> None:
     with contextlib.suppress(OSError):  # it has ended
         handle = os.pidfd_open(pid)
-        if held and _parent_and_state(pid)[0] not in held:  # the number is another's already
+        if held and not _is_there(held.get(_parent_and_state(pid)[0], -1)):  # a number is another's already, or both
             os.close(handle)
             return
         held[pid] = handle
         _send(handle, signal.SIGSTOP)
+
+
+def _is_there(handle: int) -> bool:
+    """Whether a process has not been waited for yet: as long as that is so, its number is nobody else's."""
+    if handle < 0:
+        return False
+    with contextlib.suppress(PermissionError):  # another user's
+        try:
+            signal.pidfd_send_signal(handle, 0)
+        except ProcessLookupError:
+            return False
+    return True
 
 
 def _send(handle: int, number: signal.Signals) -> None:

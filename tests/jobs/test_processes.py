@@ -7,6 +7,7 @@ import io
 import os
 import pickle
 import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ import pytest
 
 from sandbox_kernel.grading import Suite
 from sandbox_kernel.grading.job import WORK, given
-from sandbox_kernel.jobs import child, local
+from sandbox_kernel.jobs import child, local, tree
 from sandbox_kernel.jobs.local import Job, in_processes
 from sandbox_kernel.jobs.process import JobFailed, JobProcess
 
@@ -161,7 +162,20 @@ class TestMany:
         assert len(pids) == 4
         wait_for(lambda: not [pid for pid in pids if _lives(pid)])
 
-    def test_an_impatient_user_does_notwait_for(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_child_of_somebody_who_has_got_an_old_number_is_left_alone(self) -> None:
+        """Numbers are given out again, a handle stays its own; here this process has the number of one that ended."""
+        with subprocess.Popen(["sleep", "1000"]) as other, subprocess.Popen(["true"]) as ended:
+            held = {os.getpid(): os.pidfd_open(ended.pid)}
+            try:
+                assert tree._is_there(held[os.getpid()])
+                ended.wait()
+                tree._hold(other.pid, held)
+                assert list(held) == [os.getpid()]
+            finally:
+                other.kill()
+                os.close(held[os.getpid()])
+
+    def test_an_impatient_user_does_not_wait(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(local, "_STOP_S", 1000.0)
         monkeypatch.setattr(JobProcess, "stop", lambda process: os.kill(os.getpid(), signal.SIGINT))
         code = f"open({str(tmp_path / 'began')!r}, 'w').close(); time.sleep(1000)"
