@@ -240,7 +240,9 @@ class ProcessTree:
                 total += fields["Pss_Anon"] + fields.get("Pss_Shmem", 0)
             else:
                 fields = self._fields(pid, "status")
-                total += min(fields.get("RssAnon", 0), self._own(pid, process)) + fields.get("RssShmem", 0)
+                shared = fields.get("RssShmem", 0)
+                # (What is its own tells of shared memory, too: by that much less of what it inherited can be.)
+                total += max(shared, min(fields.get("RssAnon", 0) + shared, self._own(pid, process)))
         return total
 
     def not_below(self, pids: Collection[int]) -> list[int]:

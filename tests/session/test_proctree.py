@@ -177,6 +177,20 @@ def test_shared_pages_are_resident_in_each_process_but_not_in_a_copy_that_sleeps
     assert watched.look().resident == 1210 * MIB
 
 
+def test_shared_memory_does_not_make_inherited_memory_count(proc: Proc) -> None:
+    """As where workers of a pool read an array in shared memory, and inherited what the session holds."""
+    proc.add(101, 100, rss=1000 * MIB, faults=1000 * MIB // PAGE)
+    watched = tree(proc)
+    watched.look()
+    workers = range(102, 110)
+    for pid in workers:
+        proc.add(pid, 101, rss=1000 * MIB, faults=100)
+    watched.look()
+    for pid in workers:
+        proc.add(pid, 101, rss=1300 * MIB, anon=1000 * MIB, shmem=300 * MIB, faults=5000)
+    assert (1000 + 8 * 300) * MIB <= watched.held() <= watched.look().memory
+
+
 def test_shared_memory_counts_where_it_cannot_be_told_apart(proc: Proc) -> None:
     proc.add(101, 100, rss=300 * MIB, anon=0, shmem=300 * MIB)
     watched = tree(proc)
