@@ -240,7 +240,7 @@ class Aside:
                     self._own = self._shelves.new()
                 self._own.put(names, source, found.st_mtime_ns, _below(layer.workspace, names))
             except FileNotFoundError as error:  # it is not the file that is gone
-                raise OSError(errno.ESTALE, "the folder for that was removed") from error
+                raise OSError(errno.ESTALE, "there is no folder for that") from error
 
     def _drop(self, names: Names) -> None:
         self._stored.pop(names, None)
@@ -281,7 +281,9 @@ def aside_folder(environ: Mapping[str, str]) -> str:
     folder = environ.get("XDG_DATA_HOME", "")
     if not os.path.isabs(folder):
         home = home_folder(environ)
-        folder = os.path.join(home, ".local", "share") if os.path.isabs(home) else ""
+        # (A home that is not there is not made: what an account's entry names need not be anybody's.)
+        there = os.path.isabs(home) and os.path.isdir(home)
+        folder = os.path.join(home, ".local", "share") if there else ""
     return os.path.join(folder, "sandbox-kernel", "aside") if folder else ""
 
 

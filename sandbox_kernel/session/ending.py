@@ -34,10 +34,12 @@ async def end_cell(
     report = await asyncio.to_thread(files.collect) if files.changed else Report()
     facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     news, how = files.news(report)
-    stays = files.aside.mode if files.aside is not None else "none"
-    told = files_text(news.kept if kept_told else (), news.inside, how=how, stays=stays)
+    stays, left = "none", ""
     if files.aside is not None:
         files.set_aside(asyncio.get_running_loop())
-        if kept_told:
-            told += aside_text(*files.aside.news())
+        again, unseen, lost = files.aside.news() if kept_told else ([], [], {})
+        left = aside_text(again, unseen, lost)
+        if not lost or any(path not in lost for path, _ in news.inside):
+            stays = files.aside.mode
+    told = files_text(news.kept if kept_told else (), news.inside, how=how, stays=stays) + left
     return told + explanation(denials, error, facts), report

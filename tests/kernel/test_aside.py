@@ -9,7 +9,7 @@ import pytest
 
 from sandbox_kernel.cli import main
 
-from .conftest import LEVELS, Running, starting
+from .conftest import LEVELS, Running, Start, starting
 
 POLICY = '[files]\nworkspace = "overlay"\n'
 
@@ -77,6 +77,14 @@ def test_a_person_takes_out_what_was_left(kernel: Running, capsys: pytest.Captur
     assert main(["files", "--aside", folder]) == 0
     assert "Nothing is set aside" in capsys.readouterr().out
     assert main(["files", "--aside", "/nowhere"]) == 1 and main(["files", "--forget"]) == 1
+
+
+def test_where_nothing_can_be_set_aside_it_is_said(start: Start) -> None:
+    kernel = start("full", policy=POLICY, env={"XDG_DATA_HOME": "/proc/no folder"})
+    said = kernel.good("open('mymod.py', 'w').write('x = 1')", allow_stdin=True).stderr
+    assert "[That ends with the kernel. In a terminal" in said
+    assert "[Ends with the kernel, since it could not be set aside (there is no folder for that): mymod.py]" in said
+    kernel.good("import mymod")
 
 
 @pytest.mark.parametrize("policy", ['aside = "none"\n', 'workspace = "read-only"\n'])

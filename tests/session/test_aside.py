@@ -349,7 +349,7 @@ def test_a_shelf_that_somebody_removes_is_missed(later: Later) -> None:
     first.gate.collect()
     assert first.gate.aside is not None
     lost = first.gate.aside.news()[2]
-    assert lost.pop("b.py") == "the folder for that was removed"
+    assert lost.pop("b.py") == "there is no folder for that"
 
 
 def test_old_shelves_go_first(later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -398,6 +398,11 @@ def test_never_where_cells_could_see_it(tmp_path: Path) -> None:
     assert Aside.of(shown, str(tmp_path), {"HOME": str(tmp_path)}) is None
     assert Aside.of(hidden, str(tmp_path), {"HOME": str(tmp_path)}) is not None, "in .local"
     assert Aside.of(hidden, str(tmp_path), {"XDG_DATA_HOME": str(tmp_path / "data")}) is None
+
+
+def test_no_home_is_made(tmp_path: Path) -> None:
+    policy = Policy.from_tables({"files": {"workspace": "overlay"}})
+    assert Aside.of(policy, str(tmp_path), {"HOME": str(tmp_path / "nobody's")}) is None
 
 
 @pytest.mark.parametrize("spoil", [
