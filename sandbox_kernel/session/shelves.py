@@ -274,7 +274,7 @@ class Shelves:
                 name = os.urandom(8).hex()
                 os.mkdir(name, 0o700, dir_fd=place)
                 shelf = Shelf(place, name)
-                shelf.folder = self._workspace
+                shelf.folder = os.fsencode(self._workspace).decode(errors="replace")  # (only for people to read)
                 shelf.take()
                 return shelf
 

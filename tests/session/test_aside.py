@@ -93,6 +93,16 @@ def test_what_is_not_kept_is_there_again(later: Later) -> None:
     assert {held.why for held in second.gate.held()} == {"made in an earlier session"}
 
 
+def test_a_folder_whose_name_is_no_text(later: Later) -> None:
+    later.work = later.top / os.fsdecode(b"donn\xe9es")
+    later.work.mkdir()
+    first = later.begin()
+    first.write(mod_py="x = 1")
+    first.gate.collect()
+    first.end()
+    assert later.begin().tree() == {"mod.py": "x = 1"}
+
+
 def test_each_end_of_a_cell_is_enough(later: Later) -> None:
     """As when the front is killed: nothing is done at the end, and the lock falls."""
     first = later.begin()
