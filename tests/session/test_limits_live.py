@@ -171,7 +171,8 @@ time.sleep(20)
 def test_memory_that_forks_hide(start_shared: Start, level: str, how: str) -> None:
     if os.geteuid() != 0:
         pytest.skip("only a root front can have the kernel count what a process holds")
-    if "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text():
+    huge = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not huge.exists() or "[never]" in huge.read_text():
         pytest.skip("this machine has no huge pages")
     if how == "collapse" and tuple(map(int, re.findall(r"\d+", os.uname().release)[:2])) < (6, 1):
         pytest.skip("pages can be collapsed at once since Linux 6.1")
