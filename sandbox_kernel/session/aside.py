@@ -79,7 +79,7 @@ class Aside:
         self._waiting: dict[Names, State] = {}
         self._lost: dict[str, str] = {}  # why a file could not be set aside
         self._telling = threading.Lock()  # of that: `news` must not wait until a gigabyte is copied
-        self._ended = False
+        self._ended = self._more = False
         self.again: list[str] = []
         self.unseen: list[str] = []
 
@@ -164,13 +164,18 @@ class Aside:
 
     # ------------------------------------------------------------ the end of a cell
 
-    def want(self, unkept: Mapping[Names, State], *, all_seen: bool) -> None:
+    def want(self, unkept: Mapping[Names, State], *, all_seen: bool, more: bool = False) -> None:
         """Name what is in the layer and nowhere else; what is small is set aside at once.
 
         Args:
             unkept: ordinary files that were not kept.
             all_seen: whether no file of the layer is missing in it, unless that was kept.
+            more: whether there are others that nobody has looked at.
         """
+        if more and not self._more:
+            with self._telling:
+                self._lost["others"] = "there are too many, or their folders lie too deep"
+        self._more = more
         with self._lock:
             self._waiting = {
                 names: state for names, state in unkept.items()

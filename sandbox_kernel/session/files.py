@@ -64,7 +64,7 @@ class FileGate:
         self._disk, self._workspace = KeptFiles(workspace, owner), workspace
         self._known: dict[Names, tuple[Seen, int]] = {}  # of the layer, as they were when they were last dealt with
         self._states: dict[Names, str] = {}  # why each was not kept; "" when it was
-        self._walked = False  # the last time to the end
+        self._walked = self._beyond = False  # the last time to the end; and whether there was more than was looked at
         self._told: set[tuple[str, str]] = set()  # what a person has read already: path and why
         self._paced: Paced | None = None
         self._cells: tuple[int, int] | None = None
@@ -230,7 +230,7 @@ class FileGate:
         if self.aside is not None:
             here = {names: self._known[names] for names, why in self._states.items()
                     if why not in ("", _REMOVED, _ODD) and names in there}  # fmt: skip
-            self.aside.want(here, all_seen=self._walked)
+            self.aside.want(here, all_seen=self._walked, more=self._beyond)
         return report
 
     def set_aside(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -320,7 +320,7 @@ class FileGate:
 
     def _walk(self) -> Iterator[tuple[Names, os.stat_result, int]]:
         """Every entry that is no folder, with its folder's descriptor, which is open until the next step."""
-        left, self._walked = ENTRIES, False
+        left, self._walked, self._beyond = ENTRIES, False, False
         waiting: list[Names] = [()]
         for at in waiting:  # which grows meanwhile
             try:
@@ -332,6 +332,7 @@ class FileGate:
                     for entry in entries:
                         left -= 1
                         if left < 0:
+                            self._beyond = True
                             return
                         with contextlib.suppress(OSError):
                             found = os.stat(entry.name, dir_fd=folder, follow_symlinks=False)
@@ -340,6 +341,8 @@ class FileGate:
                                 yield names, found, folder
                             elif len(names) < DEPTH:
                                 waiting.append(names)
+                            else:
+                                self._beyond = True
             finally:
                 os.close(folder)
         self._walked = True

@@ -18,7 +18,7 @@ import pytest
 
 from sandbox_kernel.policy import Policy
 from sandbox_kernel.policy_values import DATA_FILES, SECRET_FILES
-from sandbox_kernel.session import aside, private, shelves
+from sandbox_kernel.session import aside, files, private, shelves
 from sandbox_kernel.session.aside import Aside
 from sandbox_kernel.session.files import FileGate
 from sandbox_kernel.session.shelves import Shelves
@@ -360,6 +360,28 @@ def test_a_shelf_that_somebody_removes_is_missed(later: Later) -> None:
     assert first.gate.aside is not None
     lost = first.gate.aside.news()[2]
     assert lost.pop("b.py") == "there is no folder for that"
+
+
+def test_what_nobody_looks_at_is_told(later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = later.begin()
+    assert first.gate.aside is not None
+    first.write(a_py="1", **{"d__" * 7 + "last_py": "2"})
+    first.gate.collect()
+    assert first.gate.aside.news()[2] == {}
+    first.write(**{"d__" * 8 + "deep_py": "3"})
+    first.gate.collect()
+    first.gate.collect()
+    assert list(first.gate.aside.news()[2]) == ["others"]
+    first.gate.collect()
+    assert first.gate.aside.news()[2] == {}, "that is told once"
+    monkeypatch.setattr(files, "ENTRIES", 3)
+    first.gate.collect()
+    assert first.gate.aside.news()[2] == {}
+    shutil.rmtree(first.layer / "d")
+    first.gate.collect()
+    first.write(b_py="4", c_py="5", e_py="6")
+    first.gate.collect()
+    assert list(first.gate.aside.news()[2]) == ["others"]
 
 
 def test_old_shelves_go_first(later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
