@@ -31,7 +31,10 @@ async def end_cell(
         What there is to say, in lines, and what became of its files.
     """
     files = session.files
-    report = await asyncio.to_thread(files.collect) if files.changed else Report()
+    try:
+        report = await asyncio.to_thread(files.collect) if files.changed else Report()
+    except Exception as fault:  # ours; the cell must not wait for ever
+        report = Report(inside=[("files of this cell", f"a fault of the sandbox: {type(fault).__name__}")])
     facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     news, how = files.news(report)
     stays, left = "none", ""

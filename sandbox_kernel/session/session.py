@@ -394,7 +394,7 @@ class Session:
             await asyncio.wait([future], timeout=grace_s)
             worker.drain_pipes()
             self._sink.flush()
-        await asyncio.to_thread(self.files.finish)  # exit handlers and threads write, too
+        await asyncio.wait([asyncio.ensure_future(asyncio.to_thread(self.files.finish))])  # exit handlers write, too
         self.watchdog.close()
         self.supervisor.close()
         self.files.close()

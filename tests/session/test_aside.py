@@ -20,6 +20,7 @@ from sandbox_kernel.policy import Policy
 from sandbox_kernel.policy_values import DATA_FILES, SECRET_FILES
 from sandbox_kernel.session import aside, files, private, shelves
 from sandbox_kernel.session.aside import Aside
+from sandbox_kernel.session.ending import end_cell
 from sandbox_kernel.session.files import FileGate
 from sandbox_kernel.session.shelves import Shelves
 
@@ -360,6 +361,19 @@ def test_a_shelf_that_somebody_removes_is_missed(later: Later) -> None:
     assert first.gate.aside is not None
     lost = first.gate.aside.news()[2]
     assert lost.pop("b.py") == "there is no folder for that"
+
+
+def test_a_fault_of_the_file_gate_does_not_keep_a_cell_from_ending(
+    later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise ValueError
+
+    gate = later.begin().gate
+    monkeypatch.setattr(gate, "collect", fail)
+    session = SimpleNamespace(files=gate, supervisor=SimpleNamespace(level="full", details={}))
+    said, _ = asyncio.run(end_cell(cast(Any, session), [], [], None))
+    assert said == "[Only inside the sandbox (a fault of the sandbox: ValueError): files of this cell]\n"
 
 
 def test_what_nobody_looks_at_is_told(later: Later, monkeypatch: pytest.MonkeyPatch) -> None:
