@@ -86,7 +86,8 @@ while True:
 @pytest.fixture(params=LEVELS)
 def narrow(start_shared: Start, request: pytest.FixtureRequest) -> Running:
     # (Private folders that are smaller, as with the presets: else they say how large a file may be.)
-    return start_shared(request.param, policy=POLICY + 'disk = "32MiB"\ntmp = "32MiB"\nshm = "32MiB"\nhome = "32MiB"\n')
+    sizes = 'disk = "32MiB"\ntmp = "32MiB"\nshm = "32MiB"\nhome = "32MiB"\n[files]\nworkspace = "read-write"\n'
+    return start_shared(request.param, policy=POLICY + sizes)
 
 
 def test_one_file_is_never_larger_than_the_disk_s_limit(narrow: Running) -> None:
