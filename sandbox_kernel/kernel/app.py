@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import threading
 import time
 from typing import Any
@@ -141,9 +142,14 @@ class SandboxApp(IPKernelApp):
         """Close the sockets, or end without that: ZeroMQ waits for ever for one that anything still holds."""
         last_resort = threading.Timer(_CLOSE_S, os._exit, [0])
         last_resort.daemon = True
-        last_resort.start()
+        try:
+            last_resort.start()
+        except RuntimeError:  # from Python 3.12 on no thread begins while the interpreter ends; SIGALRM ends it then
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.setitimer(signal.ITIMER_REAL, _CLOSE_S)
         super().close()
         last_resort.cancel()
+        signal.setitimer(signal.ITIMER_REAL, 0)
 
     def init_kernel(self) -> None:
         """Make the kernel and hand it the sandbox."""

@@ -48,7 +48,8 @@ def test_the_variables_survive(start: Start, way: str, level: str) -> None:
     kernel = start(level, policy=POLICY.replace('"2s"', '"30s"') if way == "memory" else POLICY)
     _rested(kernel, "x = 41; words = ['a', {'b': (1, 2)}]; pair = [words, words]\ndef double(v): return 2 * v")
     outcome = kernel.run(f"x = 0; words.clear(); late = 1\n{DEATHS[way]}", timeout=50)
-    if way == "memory" and outcome.reply["ename"] == "MemoryError":
+    # (Python 3.13 has a SystemError where its compiler finds no memory: for the traceback's colours, here.)
+    if way == "memory" and outcome.reply["ename"] in ("MemoryError", "SystemError"):
         kernel.good("del hog")  # the soft limit was met first; nothing is lost
         return
     told = outcome.reply["evalue"]

@@ -248,4 +248,5 @@ def test_too_many_descriptors_give_nothing_back(
     monkeypatch.setattr(disk, "_DESCRIPTORS", 40)
     use.begin()
     assert 50 * MIB <= use.used() < 51 * MIB
-    assert 0 < len(looked) <= 40, "one look is short, whatever is opened"
+    # (It stops at the first one beyond.)
+    assert 0 < len(looked) <= 40 + 1, "one look is short, whatever is opened"

@@ -32,11 +32,12 @@ tmp = "32MiB"
 """
 
 # Each leaves something that would be missed: memory, files, children, descriptors, half a message.
+# (Not by /proc/self: without namespaces a copy that was woken has none.)
 JUNK = """
-import os
-for fd in map(int, os.listdir('/proc/self/fd')):
+import os, stat
+for fd in range(3, 128):
     try:
-        if fd > 2 and os.readlink(f'/proc/self/fd/{fd}').startswith('socket:'):
+        if stat.S_ISSOCK(os.fstat(fd).st_mode):
             os.write(fd, os.urandom(500))
     except OSError: pass
 import time; time.sleep(5)
