@@ -64,10 +64,12 @@ MOVE_MOUNT_F_EMPTY_PATH = 0x00000004
 
 # fspick(2), fsconfig(2)
 FSPICK_CLOEXEC = 1
+FSPICK_EMPTY_PATH = 8
 FSCONFIG_CMD_RECONFIGURE = 7
 
 # statfs(2)
 TMPFS_MAGIC = 0x01021994
+OVERLAYFS_MAGIC = 0x794C7630
 
 # prctl(2)
 PR_SET_PDEATHSIG = 1
@@ -226,9 +228,13 @@ def mount_setattr(
     _call("mount_setattr", dirfd, _path(path), flags, attributes, len(attributes), about=about)
 
 
-def fspick(path: str | os.PathLike[str]) -> int:
-    """Descriptor by which the file system mounted at ``path`` can be reconfigured; the caller closes it. Linux 5.2+."""
-    return _call("fspick", AT_FDCWD, _path(path), FSPICK_CLOEXEC, about=(path,))
+def fspick(path: str | os.PathLike[str], dirfd: int = AT_FDCWD) -> int:
+    """Descriptor by which the file system mounted at ``path`` can be reconfigured; the caller closes it. Linux 5.2+.
+
+    With the path "" it is the one whose root ``dirfd`` is.
+    """
+    flags = FSPICK_CLOEXEC | (0 if os.fspath(path) else FSPICK_EMPTY_PATH)
+    return _call("fspick", dirfd, _path(path), flags, about=(dirfd, path))
 
 
 def fs_reconfigure(context: int) -> None:

@@ -96,7 +96,7 @@ class FileGate:
         owner = (found.st_uid, found.st_gid) if root and found.st_uid else None
         cells = (details["uid"], details["gid"]) if root else None
         mirror = Mirror.of(os.dup(layer), plan, files.hide, cells) if plan.mirror else None
-        lookups = Lookups.of(context, layer, plan.workspace, details) if context >= 0 else None
+        lookups = Lookups.of(context, layer, plan.workspace, details, ready["pid"]) if context >= 0 else None
         gate = cls(layer, plan.workspace, files.keep, hide=files.hide, owner=owner, mirror=mirror, lookups=lookups)
         gate._cells = cells
         gate._closed = frozenset({*plan.protected, *(bind.path for bind in plan.binds)} - {plan.workspace})

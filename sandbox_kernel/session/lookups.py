@@ -38,7 +38,8 @@ class Lookups:
     """What one layer has looked up.
 
     Args:
-        context: of its file system, from `linux.fspick`; this object owns it.
+        context: of its file system, from `linux.fspick`; this object owns it. With `picks` it is the root of the file
+            system, of which a context is picked each time: none is held meanwhile.
         layer: descriptor of its upper folder; this object owns it.
         lower: the notebook's folder.
 
@@ -46,9 +47,9 @@ class Lookups:
         folders: in the layer, below its top.
     """
 
-    def __init__(self, context: int, layer: int, lower: str) -> None:
+    def __init__(self, context: int, layer: int, lower: str, *, picks: bool = False) -> None:
         self._lock = threading.Lock()  # of the descriptors; whoever waits for the kernel has copies of them
-        self._context, self._layer, self._lower = context, layer, lower
+        self._context, self._layer, self._lower, self._picks = context, layer, lower, picks
         self._changed: dict[Names, int] = {}  # when each folder had changed last, on the disk
         self._paced: Paced | None = None
         self._forgetting: asyncio.Future[float] | None = None
@@ -56,9 +57,14 @@ class Lookups:
         self.folders: Sequence[Names] = ()
 
     @classmethod
-    def of(cls, context: int, layer: int, lower: str, details: dict[str, Any]) -> Lookups:
-        """With copies of the descriptors. Where it does not work that is added to the notes among the `details`."""
-        lookups = cls(os.dup(context), os.dup(layer), lower)
+    def of(cls, context: int, layer: int, lower: str, details: dict[str, Any], zygote: int = 0) -> Lookups:
+        """With copies of the descriptors. Where it does not work that is added to the notes among the `details`.
+
+        Args:
+            zygote: its process id, before any cell has run; 0: use the context.
+        """
+        root = _root(zygote, lower) if zygote else -1
+        lookups = cls(root if root >= 0 else os.dup(context), os.dup(layer), lower, picks=root >= 0)
         try:
             lookups._forget()
         except OSError as error:
@@ -68,7 +74,7 @@ class Lookups:
     def copy(self) -> Lookups:
         """Another one for the same layer."""
         with self._lock:
-            return Lookups(os.dup(self._context), os.dup(self._layer), self._lower)
+            return Lookups(os.dup(self._context), os.dup(self._layer), self._lower, picks=self._picks)
 
     def follow(self, loop: asyncio.AbstractEventLoop, busy: Callable[[], bool]) -> None:
         """Forget from time to time until `close`; returns at once.
@@ -112,7 +118,10 @@ class Lookups:
                 return
             context, layer = os.dup(self._context), os.dup(self._layer)
         try:
-            linux.fs_reconfigure(context)
+            if self._picks:
+                _reconfigure(context)
+            else:
+                linux.fs_reconfigure(context)
             for at in ((), *self.folders[:FOLDERS]):
                 self._stamp(layer, at)
         finally:
@@ -144,3 +153,27 @@ class Lookups:
                 os.close(self._context)
                 os.close(self._layer)
             self._context = self._layer = -1
+
+
+def _root(zygote: int, folder: str) -> int:
+    """The layer's root, if this process may pick a context of it by itself, as root may; else -1."""
+    if os.geteuid() != 0:
+        return -1
+    try:
+        root = os.open(f"/proc/{zygote}/root{folder}", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return -1
+    with contextlib.suppress(OSError):
+        if linux.fs_type(root) == linux.OVERLAYFS_MAGIC:
+            _reconfigure(root)
+            return root
+    os.close(root)
+    return -1
+
+
+def _reconfigure(root: int) -> None:
+    context = linux.fspick("", root)
+    try:
+        linux.fs_reconfigure(context)
+    finally:
+        os.close(context)

@@ -239,6 +239,22 @@ def test_what_other_programs_change_is_seen(kernel: Running) -> None:
     assert kernel.good(look).stdout == "edited in place False True\n"
 
 
+def test_the_front_holds_no_context_of_the_layer(kernel: Running) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("an ordinary user's front has to hold it")
+    kernel.good("1")
+    folder = f"/proc/{kernel.pid}/fd"
+    for _ in range(5):  # (it is picked, and closed again, four times a second at most)
+        held = []
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                held.append(os.readlink(f"{folder}/{name}"))
+        assert len(held) > 5
+        if not any("fscontext" in link for link in held):
+            return
+    pytest.fail("the right to change a mount lies open in the front")
+
+
 def test_modules_that_other_programs_make_are_found(kernel: Running) -> None:
     assert not kernel.run("import outer").ok
     _put(kernel.folder / "outer.py", "x = 1")
