@@ -12,7 +12,7 @@ from ..policy_values import SECRET_FILES
 from ..report import EARLIER, held_text, unkept_text
 from ..session.aside import aside_folder
 from ..session.files import refused_name
-from ..session.kept import KeptFiles
+from ..session.kept import KeptFiles, owner_in
 from ..session.mirror import Names
 from ..session.shelves import Entry, Shelf, Shelves
 from .stop import Stop
@@ -73,9 +73,7 @@ def _keep(name: str, newest: dict[Names, tuple[Shelf, Entry]], folder: str, *, o
     if names not in newest:
         return "there is no such file"
     shelf, entry = newest[names]
-    found = os.stat(folder)
-    owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 and found.st_uid else None
-    disk = KeptFiles(folder, owner)
+    disk = KeptFiles(folder, owner_in(folder))
     try:
         source = shelf.open(entry)
         try:

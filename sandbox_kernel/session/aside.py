@@ -24,6 +24,7 @@ from ..policy import Policy
 from ..report import unkept_text
 from .kept import write_all
 from .mirror import Names, descend, spare_name
+from .private import closing
 from .seen import OPEN, Seen
 from .shelves import AGE_S, Entry, Shelf, Shelves
 
@@ -138,14 +139,14 @@ class Aside:
         if self.mode != "shown" or entry.size > self._most or entry.below != _below(layer.workspace, names):
             raise OSError(errno.EPERM, "not to be shown")
         with contextlib.ExitStack() as stack:
-            source = _until(stack, shelf.open(entry))
-            folder = _until(stack, _folder(names[:-1], layer))
+            source = stack.enter_context(closing(shelf.open(entry)))
+            folder = stack.enter_context(closing(_folder(names[:-1], layer)))
             with contextlib.suppress(FileNotFoundError):
                 found = os.stat(names[-1], dir_fd=folder, follow_symlinks=False)
                 if not layer.made(names, found):
                     raise FileExistsError(errno.EEXIST, "a start-up file was quicker")
             spare = spare_name()
-            copy = _until(stack, os.open(spare, _NEW, 0o644, dir_fd=folder))
+            copy = stack.enter_context(closing(os.open(spare, _NEW, 0o644, dir_fd=folder)))
             try:
                 left = entry.size
                 while left > 0 and (chunk := os.read(source, min(_CHUNK, left))):
@@ -233,8 +234,8 @@ class Aside:
 
     def _take(self, names: Names, layer: Layer) -> None:
         with contextlib.ExitStack() as stack:
-            folder = _until(stack, descend(layer.top, names[:-1]))
-            source = _until(stack, os.open(names[-1], OPEN, dir_fd=folder))
+            folder = stack.enter_context(closing(descend(layer.top, names[:-1])))
+            source = stack.enter_context(closing(os.open(names[-1], OPEN, dir_fd=folder)))
             found = os.fstat(source)
             if not stat.S_ISREG(found.st_mode):
                 raise OSError(errno.ESTALE, "replaced")
@@ -340,8 +341,3 @@ def _below(workspace: str, names: Names) -> str:
     """What is on the disk by this name now, in words; "" for nothing."""
     found = _status(os.path.join(workspace, *names))
     return "" if found is None else Seen.of(found).words().decode()
-
-
-def _until(stack: contextlib.ExitStack, file: int) -> int:
-    stack.callback(os.close, file)
-    return file

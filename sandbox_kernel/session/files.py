@@ -26,7 +26,7 @@ from ..policy import Files
 from ..report import CAN_BE_KEPT, EARLIER, NOT_DATA, unkept_text
 from .aside import Aside, Layer
 from .held import Held, Report
-from .kept import KeptFiles
+from .kept import KeptFiles, owner_in
 from .lookups import BUSY_S, Lookups
 from .mirror import Mirror, Names, descend
 from .paced import Paced
@@ -92,9 +92,8 @@ class FileGate:
             return cls()
         inside = places.get(plan.mirror or plan.workspace)
         layer = os.dup(inside) if inside is not None else os.open(plan.mirror, _FOLDER)
-        found, root = os.stat(plan.workspace), os.geteuid() == 0
-        owner = (found.st_uid, found.st_gid) if root and found.st_uid else None
-        cells = (details["uid"], details["gid"]) if root else None
+        owner = owner_in(plan.workspace)
+        cells = (details["uid"], details["gid"]) if os.geteuid() == 0 else None
         mirror = Mirror.of(os.dup(layer), plan, files.hide, cells) if plan.mirror else None
         lookups = Lookups.of(context, layer, plan.workspace, details, ready["pid"]) if context >= 0 else None
         gate = cls(layer, plan.workspace, files.keep, hide=files.hide, owner=owner, mirror=mirror, lookups=lookups)

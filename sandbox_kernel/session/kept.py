@@ -23,12 +23,18 @@ _FOLDER = OPEN | os.O_DIRECTORY
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
+def owner_in(workspace: str) -> tuple[int, int] | None:
+    """Who is to own what is kept there: the folder's user and group, if this process may give files away."""
+    found = os.stat(workspace)
+    return (found.st_uid, found.st_gid) if os.geteuid() == 0 and found.st_uid else None
+
+
 class KeptFiles:
     """The files that one session has kept.
 
     Args:
         workspace: the notebook's folder; "": none, and nothing is ever written.
-        owner: user and group that new files get; None: those of this process.
+        owner: user and group that new files get, see `owner_in`; None: those of this process.
 
     Attributes:
         written: by their path below the folder, as they were when they were written.
