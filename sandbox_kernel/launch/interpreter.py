@@ -20,7 +20,7 @@ from typing import Any
 from ..errors import IsolationUnavailable
 from ..plan import text
 from ..plan.model import Plan
-from ..plan.paths import Python
+from ..plan.paths import Python, libraries
 from .link import Listeners, ZygoteLink
 
 OLDEST = (3, 11)
@@ -65,7 +65,7 @@ def start_interpreter(
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, pass_fds=[theirs.fileno()],
         )  # fmt: skip
         theirs.close()
-        python = _facts(mine, complaints)
+        python = _facts(mine, complaints, process.pid)
         plans = plan(python)
         link = StartedLink(mine, process, [plan.level for plan in plans], listeners)
         _send_plans(mine, plans, listen=listeners is not None)
@@ -84,7 +84,7 @@ def start_interpreter(
     return link, plans
 
 
-def _facts(control: socket.socket, complaints: int) -> Python:
+def _facts(control: socket.socket, complaints: int, pid: int) -> Python:
     readable, _, _ = select.select([control], [], [], FACTS_S)
     packet = control.recv(_FACTS_BYTES) if readable else b""
     try:
@@ -98,7 +98,7 @@ def _facts(control: socket.socket, complaints: int) -> Python:
         version = ".".join(map(str, facts["version"]))
         raise IsolationUnavailable("auto", "worker.python", f"{facts['executable']} is Python {version}",
                                    f"It must be {OLDEST[0]}.{OLDEST[1]} or newer.")  # fmt: skip
-    return Python(facts["executable"], tuple(facts["prefixes"]), tuple(facts["path"]))
+    return Python(facts["executable"], tuple(facts["prefixes"]), tuple(facts["path"]), libraries(pid))
 
 
 def _send_plans(control: socket.socket, plans: Sequence[Plan], *, listen: bool) -> None:

@@ -116,7 +116,7 @@ def _identities(namespaces: bool, workspace: str, python: Python) -> Iterator[Id
     group = owner_group or NOBODY
     # Without mounts the owner must be able to go to the interpreter as it lies: not below root's private
     # home.
-    needed = [os.path.realpath(p) for p in (*python.prefixes, python.executable, workspace or "/")]
+    needed = [os.path.realpath(p) for p in (*python.prefixes, python.executable, *python.libraries, workspace or "/")]
     if owner != 0 and (namespaces or all(reachable(p, owner, group) for p in needed)):
         yield Identity("owner", owner, group)
     elif namespaces:

@@ -109,17 +109,37 @@ def existing(paths: Iterable[str], links: list[tuple[str, str]]) -> list[str]:
 
 
 class Python(Frozen):
-    """An interpreter, as it sees itself (the names are those of `sys`)."""
+    """An interpreter, as it sees itself (the names are those of `sys`).
+
+    Attributes:
+        libraries: folders of the shared libraries that it has loaded. They need not lie below a prefix: one that was
+            built to find its own elsewhere (by RPATH, as Spack's, or one that was moved) cannot be started without.
+    """
 
     executable: str
     prefixes: tuple[str, ...]
     path: tuple[str, ...]
+    libraries: tuple[str, ...] = ()
 
     @classmethod
     def this(cls) -> Python:
         """The one that runs this."""
         prefixes = (sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix)
-        return cls(sys.executable, prefixes, tuple(sys.path))
+        return cls(sys.executable, prefixes, tuple(sys.path), libraries("self"))
+
+
+def libraries(pid: int | str) -> tuple[str, ...]:
+    """Folders named "lib..." from which a process has loaded shared libraries (proc_pid_maps(5)).
+
+    (Not those of other names: a library in a folder of somebody's work is no reason to show all that lies there.)
+    """
+    folders = set()
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            folder, _, name = line.rstrip("\n").partition("/")[2].rpartition("/")
+            if ".so" in name and os.path.basename(folder).startswith("lib"):
+                folders.add(f"/{folder}")
+    return tuple(sorted(folders))
 
 
 def interpreter(notes: list[str], home: str, python: Python) -> list[str]:
@@ -133,12 +153,13 @@ def interpreter(notes: list[str], home: str, python: Python) -> list[str]:
             paths += [os.path.join(prefix, name) for name in ("bin", "lib", "lib64")]
         else:
             paths.append(prefix)
-    for entry in python.path:
+    for entry in (*python.path, *python.libraries):
         if not os.path.isabs(entry) or not os.path.exists(entry):
             continue
         real = os.path.realpath(entry)
         if any(inside(place, real) for place in (home, *PRIVATE, *MACHINE)):
-            notes.append(f"{entry} is on the import path but holds private folders, so it is not shown.")
+            kind = "on the import path" if entry in python.path else "a folder of loaded libraries"
+            notes.append(f"{entry} is {kind} but holds private folders, so it is not shown.")
         else:
             paths.append(entry)
     return paths

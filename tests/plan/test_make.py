@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import shutil
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sandbox_kernel.errors import IsolationUnavailable
 from sandbox_kernel.plan.make import make_plans
 from sandbox_kernel.plan.model import LAYERS, Grant, Plan
-from sandbox_kernel.plan.paths import inside, links_along
+from sandbox_kernel.plan.paths import inside, libraries, links_along
 from sandbox_kernel.plan.workspace import grant_around
 from sandbox_kernel.policy import Policy
 
@@ -79,6 +82,18 @@ def test_interpreter_is_shown(tmp_path: Path) -> None:
     plan = _plans(tmp_path)[0]
     for path in (sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), os.path.dirname(os.__file__)):
         assert any(inside(os.path.realpath(path), bind.path) and bind.execute for bind in plan.binds), path
+
+
+def test_libraries_of_the_interpreter_are_shown_wherever_they_lie(tmp_path: Path) -> None:
+    """One that was built to find its own elsewhere could not be started again in a cell."""
+    folder, other = tmp_path / "lib", tmp_path / "work"
+    for place in (folder, other):
+        place.mkdir()
+        ctypes.CDLL(str(shutil.copy(str(msgspec._core.__file__), place)))
+    found = libraries("self")
+    assert str(folder) in found and str(other) not in found
+    plan = _plans(other)[0]
+    assert str(folder) in {bind.path for bind in plan.binds if bind.execute}
 
 
 def test_parents_come_before_what_lies_in_them(tmp_path: Path) -> None:
