@@ -27,6 +27,7 @@ NAMED = 8
 IDLE_S = 0.1  # between the end of a cell and a copy
 PAGE_COPY_S = 3.5e-6
 _HASTY_S = 0.03  # between queued cells only a copy that is cheaper than that is made
+_UNCOUNTED_S = 0.005  # cells that end within it are counted together: a look takes as long as many a value does
 _SETTLE_S = 5.0
 _FORK_S, _FORK_S_PER_BYTE = 0.002, 0.02 / 2**30
 _ROOM = 15 / 16  # of the memory limit; worker and copy must fit when all pages are rewritten
@@ -68,7 +69,7 @@ class Checkpoints(Woken):
         self._before: Process | None = None  # the worker at the last look, if it has a copy
         self._counted_s = 0.0  # of copying since the newest copy was made
         self._cell_s = 0.0  # of that, in the running cell
-        self._looked = 0.0  # when, on the loop's clock
+        self._looked = self._counted_at = 0.0  # when a cell's, and when at all, on the monotonic clock
         self._cell_began: float | None = None  # the worker's processor time then; the wall clock counts others, too
         self._owed: list[str] = []  # names of the copy that was woken, for the next one
         self.reason = ""
@@ -229,7 +230,7 @@ class Checkpoints(Woken):
         if self._watch is not None:
             self._watch.cancel()
             self._watch = None
-        if self.sleeping():
+        if self.sleeping() and time.monotonic() - self._counted_at > _UNCOUNTED_S:
             self._count()
         self._arm(IDLE_S)
 
@@ -241,7 +242,8 @@ class Checkpoints(Woken):
         cheap = min(self._costs) < _HASTY_S or not self.sleeping()
         if self._owed or (self._timer is not None and cheap):  # names are of the state before that cell
             self._cancel_timer()
-            self._idle()
+            if self._owed or self._affordable():  # a task that only finds this out takes longer than a small value
+                self._idle()
         await self.settle()
 
     def renewed(self, error: SandboxError) -> None:
@@ -322,6 +324,7 @@ class Checkpoints(Woken):
         worker = self._supervisor.worker
         if worker is None:
             return None, "the worker was lost"
+        self._count()
         copies, number, pid = self._copies, self._supervisor.next_number(), worker.pid
         began = time.monotonic()
         copy = copies.open(number, worker.number, self.cell, branch=branch)
@@ -348,18 +351,23 @@ class Checkpoints(Woken):
         return copy, ""
 
     def _affordable(self) -> bool:
+        if not self._wanted or self._lacks(_FORK_S + self._expected_s):  # (the size costs a look at the process)
+            return False
         worker = read_process(self._pid)
-        if worker is None or not self._wanted:
+        if worker is None:
             return False
         if 2 * worker.rss > _ROOM * self._memory:
             self.drop(_NO_ROOM)
             return False
-        expected = min(MOST_S, _FORK_S + worker.rss * _FORK_S_PER_BYTE + self._expected_s)
-        missing = expected - self._budget.left
+        return not self._lacks(_FORK_S + worker.rss * _FORK_S_PER_BYTE + self._expected_s)
+
+    def _lacks(self, expected_s: float) -> bool:
+        """Whether the budget does not have so much yet; then it is asked again when it has."""
+        missing = min(MOST_S, expected_s) - self._budget.left
         if missing > 0:
             self.reason = "copies of it would cost too much of the session's time so far"
             self._arm(missing / SHARE)
-        return missing <= 0
+        return missing > 0
 
     # ------------------------------------------------------------ what cells copy
 
@@ -380,7 +388,7 @@ class Checkpoints(Woken):
 
     def _count(self) -> float:
         """Take from the budget what was copied since the last count; the worker's processor time so far."""
-        worker = read_process(self._pid)
+        worker, self._counted_at = read_process(self._pid), time.monotonic()
         if worker is None or self._before is None:
             return 0.0
         # From look to look: over a whole cell, memory that was taken and given back would look like pages copied.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -101,3 +102,35 @@ def test_memory_that_a_cell_takes_and_gives_back_is_not_taken_for_copied_pages(
         looks.pop(0)
         session._count()
     assert session._cell_s == pytest.approx(200 * PAGE_COPY_S)
+
+
+def test_small_requests_in_a_row_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+
+    def look(_pid: int) -> Any:
+        looks.append(1)
+        return _process(100 * len(looks), 1000)
+
+    monkeypatch.setattr(checkpoints, "read_process", look)
+
+    async def scene() -> Checkpoints:
+        copies = SimpleNamespace(sleeping=lambda: [SimpleNamespace(names=[])])
+        supervisor = SimpleNamespace(worker=SimpleNamespace(pid=1), ready=True, execution_count=1, copies=copies)
+        session = Checkpoints(True, 1 << 30, cast(Any, supervisor), ask=cast(Any, None))
+        session.start(asyncio.get_running_loop())
+        session._before = _process(0, 1000)
+        session._budget.spend(1.0)  # there is nothing left for a further copy
+        for _ in range(3):
+            await session.hurry()
+            session.began()
+            session.changed()
+            monkeypatch.setattr(checkpoints, "_UNCOUNTED_S", 3600.0)  # on a slow machine, too
+        assert session._task is None, "a task found out that there is nothing to do"
+        monkeypatch.setattr(checkpoints, "_UNCOUNTED_S", 0.0)
+        session.changed()
+        await session.close(0)
+        return session
+
+    session = asyncio.run(scene())
+    assert len(looks) == 2
+    assert session._counted_s == pytest.approx(200 * PAGE_COPY_S), "what was not counted at once is counted later"
