@@ -155,12 +155,7 @@ class KeptFiles:
         spare = spare_name()  # hidden from those who list the folder meanwhile
         copy = os.open(spare, _NEW, 0o644, dir_fd=place)
         try:
-            size, allowed = 0, self._room(names)
-            while chunk := os.read(source, _CHUNK):
-                size += len(chunk)
-                if size > allowed:
-                    raise OSError(errno.EFBIG, "too large")
-                write_all(copy, chunk)
+            size = copy_content(source, copy, self._room(names))
             if self._owner is not None:
                 os.fchown(copy, *self._owner)
             written = Seen.of(os.fstat(copy))
@@ -182,6 +177,32 @@ def _give_name(spare: str, name: str, place: int, replaced: Seen | None) -> None
     if Seen.of(os.stat(spare, dir_fd=place, follow_symlinks=False)) != replaced:  # somebody else's since we looked
         linux.exchange(place, spare, name)
         raise FileExistsError(errno.EEXIST, "there is one already")
+
+
+def copy_content(source: int, copy: int, room: int) -> int:
+    """Copy what a file holds now; returns how many bytes that are.
+
+    Nothing is written of what is too large: a file full of holes costs cells nothing, and its copy the disk all of it.
+    For the same reason the copy ends where the file ended in the beginning, and not where cells have it grow to.
+
+    Args:
+        source: descriptor of an ordinary file in memory, which cells may change meanwhile.
+        copy: descriptor of an empty file.
+        room: bytes that it may have.
+
+    Raises:
+        OSError: EFBIG when it is larger; ENOSPC when the disk has no room for it.
+    """
+    size, disk = os.fstat(source).st_size, os.fstatvfs(copy)
+    if size > room:
+        raise OSError(errno.EFBIG, "too large")
+    if disk.f_blocks and size > disk.f_bavail * disk.f_frsize:  # (no number of blocks: a disk that does not tell)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    left = size
+    while left > 0 and (chunk := os.read(source, min(_CHUNK, left))):
+        write_all(copy, chunk)
+        left -= len(chunk)
+    return size - left
 
 
 def write_all(fd: int, data: bytes) -> None:

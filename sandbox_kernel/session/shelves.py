@@ -17,7 +17,7 @@ from hashlib import sha256
 
 import msgspec
 
-from .kept import write_all
+from .kept import copy_content
 from .mirror import Names
 from .private import LOCK, alone, closing, locked, move, open_private
 from .seen import OPEN
@@ -29,7 +29,6 @@ ALL_BYTES = 4 << 30
 AGE_S = 30 * 86400  # since its session ended
 _INDEX_BYTES = 32 << 20  # more than `FILES` of the longest names take
 _WAIT_S = 2.0  # for another kernel that takes shelves over at this moment
-_CHUNK = 1 << 20
 _DEPTH, _NAME_BYTES = 16, 255
 _NEW = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -145,14 +144,10 @@ class Shelf:
         room = FILE_BYTES - self.size + (replaced.size if replaced is not None else 0)
         if (replaced is None and len(self.entries) >= FILES) or not _can_be(names):
             raise OSError(errno.EFBIG, "too many")
-        number, size = self._number(), 0
+        number = self._number()
         copy = os.open(str(number), _NEW, 0o600, dir_fd=self._folder)
         try:
-            while chunk := os.read(source, _CHUNK):
-                size += len(chunk)
-                if size > room:
-                    raise OSError(errno.EFBIG, "too large")
-                write_all(copy, chunk)
+            size = copy_content(source, copy, room)
         except OSError:
             self._unlink(number)
             raise

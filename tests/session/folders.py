@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from sandbox_kernel.session.files import FileGate
 
@@ -27,3 +31,17 @@ class Folders:
                 text = os.readlink(path) if path.is_symlink() else ""
                 found[str(path.relative_to(top.parent))] = text or ("folder" if path.is_dir() else path.read_text())
         return found
+
+
+@contextlib.contextmanager
+def counted_writes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many bytes each `os.write` of this process has written meanwhile."""
+    real, written = os.write, list[int]()
+
+    def write(fd: int, data: bytes) -> int:
+        written.append(real(fd, data))
+        return written[-1]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", write)
+        yield written

@@ -24,6 +24,8 @@ from sandbox_kernel.session.ending import end_cell
 from sandbox_kernel.session.files import FileGate
 from sandbox_kernel.session.shelves import Shelves
 
+from .folders import counted_writes
+
 
 class Later:
     """One session after another over the same folder, each with a layer of its own."""
@@ -310,6 +312,20 @@ def test_there_are_bounds(later: Later, monkeypatch: pytest.MonkeyPatch) -> None
     assert first.gate.aside.news()[2] == {}, "that is told once"
     first.end()
     assert len(later.begin(most=5).tree()) < 3, "what fills the layer stays outside"
+
+
+def test_files_full_of_holes_cost_the_disk_no_more_than_what_is_set_aside(
+    later: Later, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cost the cells nothing, however many they are, and a copy has no holes."""
+    monkeypatch.setattr(shelves, "FILE_BYTES", 4 << 20)
+    first = later.begin()
+    for number in range(20):
+        (first.layer / f"{number}.py").touch()
+        os.truncate(first.layer / f"{number}.py", 3 << 20)
+    with counted_writes(monkeypatch) as written:
+        first.end()
+    assert sum(written) == 3 << 20 and len(later.files()) == 1
 
 
 def test_a_shelf_whose_index_cannot_be_read_stays(later: Later) -> None:

@@ -9,6 +9,7 @@ import shutil
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +18,7 @@ from sandbox_kernel.report import CAN_BE_KEPT
 from sandbox_kernel.session import files, kept
 from sandbox_kernel.session.files import FileGate
 
-from .folders import Folders
+from .folders import Folders, counted_writes
 
 SECRET = "secret of the host"
 
@@ -335,8 +336,11 @@ def test_growing_while_it_is_read(place: Place, monkeypatch: pytest.MonkeyPatch)
         return real(fd, count)
 
     monkeypatch.setattr(os, "read", grow)
-    assert place.collect() == (set(), {"a.csv": "too much was kept already"})
-    assert os.listdir(place.work) == []
+    assert place.collect() == ({"a.csv"}, {})  # as it was: a copy that follows could be led on for ever
+    assert (place.work / "a.csv").read_text() == "x" * 500
+    monkeypatch.undo()
+    assert place.collect() == ({"a.csv"}, {})
+    assert "y" in (place.work / "a.csv").read_text()
 
 
 def test_the_person_writes_the_name_while_it_is_exchanged(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -355,6 +359,33 @@ def test_the_person_writes_the_name_while_it_is_exchanged(place: Place, monkeypa
     monkeypatch.setattr(kept.linux, "exchange", late)
     assert "a.csv" in place.collect()[1]
     assert (place.work / "a.csv").read_text() == "theirs" and os.listdir(place.work) == ["a.csv"]
+
+
+def test_nothing_is_written_where_the_disk_has_no_room(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.layer / "a.csv").write_text("x" * 500)
+    monkeypatch.setattr(kept.os, "fstatvfs", lambda _fd: SimpleNamespace(f_blocks=9, f_bavail=1, f_frsize=499))
+    monkeypatch.setattr(kept, "write_all", lambda _fd, _data: pytest.fail("something was written"))
+    assert place.collect() == (set(), {"a.csv": "the disk is full"})
+    assert os.listdir(place.work) == []
+
+
+def test_files_full_of_holes_cost_the_disk_no_more_than_what_is_kept(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They cost the cells nothing, however many they are, and a copy has no holes."""
+    monkeypatch.setattr(kept, "KEPT_BYTES", 4 << 20)
+    look = FileGate._refusal
+
+    def grow(gate: FileGate, names: tuple[str, ...], found: os.stat_result, *, asked: bool) -> str:
+        os.truncate(place.layer / names[-1], 3 << 20)
+        return look(gate, names, found, asked=asked)
+
+    monkeypatch.setattr(FileGate, "_refusal", grow)
+    for number in range(20):
+        (place.layer / f"{number}.csv").touch()
+    with counted_writes(monkeypatch) as written:
+        assert len(place.collect()[0]) == 1
+    assert sum(written) == 3 << 20
 
 
 @pytest.mark.parametrize(("name", "value"), [("ENTRIES", 5), ("KEPT_FILES", 5), ("KEPT_BYTES", 5)])
