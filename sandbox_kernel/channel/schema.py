@@ -78,13 +78,14 @@ class InputRequest(_Base, tag="input_request"):
 class Reply(_Base, tag="reply"):
     """The answer to the request ``id``; `execution_count` is the number the next cell will have.
 
-    `last`: the worker can run no cell any more, and ends.
+    `last`: the worker can run no cell any more, and ends. `value`: what was asked for is in the one buffer beside it.
     """
 
     id: RequestId
     content: dict[str, Any]
     execution_count: Count
     last: bool = False
+    value: bool = False
 
 
 class Room(_Base, tag="room"):
@@ -146,6 +147,9 @@ def decode(frame: Frame) -> Message:
     if isinstance(message, (Value, HostCall)):
         if len(frame.buffers) != (message.room == 0):
             raise ProtocolError("a value that is not in exactly one place")
+    elif isinstance(message, Reply) and message.value:
+        if len(frame.buffers) != 1:
+            raise ProtocolError("a reply without its value")
     elif frame.buffers and not isinstance(message, Publish):
         raise ProtocolError(f"a {type(message).__name__} message cannot carry buffers")
     return message

@@ -183,10 +183,10 @@ def build_index(receiver: Receiver, kind: Any, parts: Any, name: Any) -> pd.Inde
 def _range(receiver: Receiver, name: Any, start: Any, stop: Any, step: Any) -> pd.Index:
     integers(start, stop, step)
     far = max(start, stop, step) >= 2**62 or min(start, stop, step) <= -(2**62)
-    if far or (length := len(range(start, stop, step))) > LENGTH:
+    if far or (length := len(labels := range(start, stop, step))) > LENGTH:
         raise ValueError("a range of labels is too long")
     receiver.promise(8 * length)
-    return pd.RangeIndex(start, stop, step, name=name)
+    return pd.RangeIndex.from_range(labels, name=name)
 
 
 def _multi(receiver: Receiver, name: Any, levels: Any, codes: Any, sortorder: Any, names: Any) -> pd.Index:

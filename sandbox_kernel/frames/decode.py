@@ -47,6 +47,8 @@ CONSTRUCTORS: dict[tuple[str, str], Name] = {
         "value": "construct", "zone": "construct",
     }.items()
 }  # fmt: skip
+_NAME_BEGINS = b"%c%s\x8c" % (len(_NAMES_MODULE), _NAMES_MODULE.encode())  # and the length of its word follows
+_BY_WORD = {word.encode(): name for (_, word), name in CONSTRUCTORS.items()}
 for _name in CONSTRUCTORS.values():
     if sys.modules.get({"construct_numpy": "numpy", "construct_pandas": "pandas"}.get(_name.module, "sys")):
         _name.load()
@@ -160,6 +162,30 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
             elif code == 0x47:  # BINFLOAT
                 append(_f8(data, position)[0])
                 position += 8
+            elif code == 0x74:  # TUPLE
+                room -= 40 + 8 * len(stack)
+                items = tuple(stack)
+                stack = marks.pop()
+                append = stack.append
+                append(items)
+                if rich and (nested := height(items)) > 1:
+                    heights[id(items)] = nested
+                rich = True
+            elif code == 0x52:  # REDUCE
+                arguments, name = stack.pop(), stack.pop()
+                if type(name) is not Name or type(arguments) is not tuple:
+                    raise Malformed("it calls something that has no name")
+                calls += 1
+                nested = heights.pop(id(arguments), 1)
+                value = (name.construct or name.load())(receiver, *arguments)
+                if nested > 1 and type(value) not in FLAT:
+                    heights[id(value)] = nested
+                if type(value) in _GROWING:
+                    made[id(value)] = value
+                append(value)
+                rich = True
+            elif code == 0x4E:  # NONE
+                append(None)
             elif code == 0x7D:  # EMPTY_DICT
                 room -= 64
                 append({})
@@ -186,20 +212,9 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
                 check_target(target, list, added, rich)
                 target.extend(added)
                 rich = True
-            elif code == 0x4E:  # NONE
-                append(None)
             elif code == 0x4A:  # BININT
                 append(_i4(data, position)[0])
                 position += 4
-            elif code == 0x74:  # TUPLE
-                room -= 40 + 8 * len(stack)
-                items = tuple(stack)
-                stack = marks.pop()
-                append = stack.append
-                append(items)
-                if rich and (nested := height(items)) > 1:
-                    heights[id(items)] = nested
-                rich = True
             elif code == 0x61:  # APPEND
                 item = stack.pop()
                 room -= 32
@@ -212,19 +227,6 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
                 target = stack[-1]
                 check_target(target, dict, added, True)
                 hashing.update(target, added)
-            elif code == 0x52:  # REDUCE
-                arguments, name = stack.pop(), stack.pop()
-                if type(name) is not Name or type(arguments) is not tuple:
-                    raise Malformed("it calls something that has no name")
-                calls += 1
-                nested = heights.pop(id(arguments), 1)
-                value = (name.construct or name.load())(receiver, *arguments)
-                if nested > 1 and type(value) not in FLAT:
-                    heights[id(value)] = nested
-                if type(value) in _GROWING:
-                    made[id(value)] = value
-                append(value)
-                rich = True
             elif code == 0x43:  # SHORT_BINBYTES
                 end = position + 1 + data[position]
                 if end > size:
@@ -243,6 +245,17 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
             else:
                 raise Malformed(f"it has the opcode {code:#04x}, which no frame needs")
         elif code == 0x8C:  # SHORT_BINUNICODE
+            if data.startswith(_NAME_BEGINS, position):
+                # The three opcodes of a name as one.
+                start = position + len(_NAME_BEGINS) + 1
+                end = start + data[start - 1]
+                word_name = _BY_WORD.get(data[start:end])
+                if word_name is not None and data[end] == 0x93:
+                    names += 1
+                    append(word_name)
+                    rich = True
+                    position = end + 1
+                    continue
             end = position + 1 + data[position]
             if end > size:
                 raise Malformed("it is cut off")

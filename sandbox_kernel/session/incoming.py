@@ -57,7 +57,7 @@ class Incoming:
         elif isinstance(message, schema.Publish):
             self._publish(message, buffers, size)
         elif isinstance(message, schema.Reply):
-            self._reply(message, size)
+            self._reply(message, buffers, size)
         elif isinstance(message, schema.InputRequest) and message.parent in self._requests.pending:
             # (For a cell that is over there is nobody to ask.)
             self._runs.charged(message.parent).output.charge(size)
@@ -92,10 +92,12 @@ class Incoming:
         run.error_shown = (message.content.get("ename"), message.content.get("evalue"))
         self._sink.publish(message, copies)
 
-    def _reply(self, message: schema.Reply, size: int) -> None:
+    def _reply(self, message: schema.Reply, buffers: list[memoryview], size: int) -> None:
         pending = self._requests.answered(message)
         if pending is None:
             return
+        if message.value:
+            self._exchange.receive(schema.Value(message.id), buffers)
         content = schema.check_reply(pending.op, message.content)
         self._supervisor.counted(pending.op, message.execution_count)
         if pending.op in ("execute", "call") and self._supervisor.worker is not None:

@@ -48,6 +48,7 @@ class Request:
         task: that serves it, once there is one.
         begun: the task runs; no second one may.
         replied: the reply is out, and nothing more is to be done.
+        value: what it asked for, packed, when that goes with the reply.
     """
 
     op: str
@@ -58,6 +59,7 @@ class Request:
     task: asyncio.Task[None] | None = None
     begun: bool = False
     replied: bool = False
+    value: bytes | None = None
     owner: dict[str, str] = field(default_factory=dict)
 
     def claim(self, shell: str) -> bool:

@@ -27,7 +27,7 @@ from .link import Link, Request, leave
 from .per_shell import MAIN
 from .session import clip_count, clip_error, packets_of
 from .signals import handle, ignore, undisturbed
-from .values import AT_ONCE, Values
+from .values import AT_ONCE, Values, beside
 from .wakeup import Bell, Wakeup
 
 COMM_TYPES = {"comm_open", "comm_msg", "comm_close"}
@@ -386,9 +386,10 @@ class Server:
 
     def _packets(self, request: Request, reply: dict[str, Any]) -> list[Any]:
         try:
-            return list(packets_of(reply))
+            return list(packets_of(reply, beside(request, reply)))
         except Exception as error:
-            reply["content"] = self._failure(request, ValueError(f"the answer cannot be sent: {error}"))
+            failure = self._failure(request, ValueError(f"the answer cannot be sent: {error}"))
+            reply |= {"content": failure, "value": False}
             return list(encode(reply))
 
     def _shut_down(self, request: Request) -> NoReturn:

@@ -177,7 +177,10 @@ class Values:
 
     def _reply_with(self, request: Request, payload: bytes, buffers: Sequence[memoryview]) -> None:
         room, pieces = self._placed(payload, buffers)
-        self._link.send(encode({"type": "value", "id": request.id, "room": room}, pieces))
+        if room:
+            self._link.send(encode({"type": "value", "id": request.id, "room": room}, pieces))
+        else:
+            request.value = bytes(pieces[0])  # one message in place of two, which wake the front twice
 
     def _placed(self, payload: bytes, buffers: Sequence[memoryview]) -> _Value:
         """A value packed into one buffer for a message, or written into a room that the front gave.
@@ -302,6 +305,14 @@ def _exception(name: str, text: str) -> BaseException:
         except TypeError:  # it wants more than a text
             pass
     return RuntimeError(f"{name}: {text}")
+
+
+def beside(request: Request, reply: dict[str, Any]) -> list[bytes]:
+    """What goes with the reply, which says so: the value that was asked for, unless something failed after all."""
+    if request.value is None or reply["content"].get("status") != "ok":
+        return []
+    reply["value"] = True
+    return [request.value]
 
 
 def _refusal(error: FrameRefused) -> dict[str, Any]:

@@ -68,6 +68,7 @@ def canary(tmp_path: Path) -> Iterator[Path]:
 
 
 LOST = ("lost", "restored")
+REPLY = "{'type': 'reply', 'id': r.id, 'content': {'status': 'ok'}, 'execution_count': 1"  # of code, to be ended
 
 
 def ended_between_cells(box: Sandbox) -> None:
@@ -117,6 +118,14 @@ class TestValues:
         assert isinstance(caught.value, ProtocolError) and "protocol" in str(caught.value)
         still_good(box)
 
+    def test_a_payload_that_is_no_frame_with_the_reply(self, box: Sandbox, canary: Path) -> None:
+        for payload in payloads(canary):
+            code = f"answer('get', lambda r: (say({REPLY}, 'value': True}}, [packed(payload)]), time.sleep(20)))"
+            assert box.run_code(TOOLS + code, inputs={"payload": payload}).success
+            with pytest.raises(ProtocolError):
+                box["x"]
+        still_good(box)
+
     def test_as_part_of_an_execution_it_is_data(self, box: Sandbox, canary: Path) -> None:
         code = "answer('get', lambda r: say({'type': 'value', 'id': r.id, 'room': 0}, [packed(payload)]))"
         ex = box.run_code(code, inputs={"payload": pickle.dumps(Evil(canary))}, returns=["x"])
@@ -133,7 +142,12 @@ class TestValues:
     @pytest.mark.parametrize(
         "message",
         [
-            "{'type': 'value', 'id': r.id, 'room': 0}, []", "{'type': 'value', 'id': r.id, 'room': 0}, [b'', b'']",
+            "{'type': 'value', 'id': r.id, 'room': 0}, []",
+            REPLY + ", 'value': True}, []",
+            REPLY + ", 'value': True}, [b'', b'']",
+            REPLY + ", 'value': 1}, [b'']",
+            REPLY + "}, [b'']",
+            "{'type': 'value', 'id': r.id, 'room': 0}, [b'', b'']",
             "{'type': 'value', 'id': r.id, 'room': 77}, []", "{'type': 'value', 'id': r.id, 'room': 1}, [b'x']",
             "{'type': 'value', 'id': r.id, 'room': -1}, []", "{'type': 'value', 'id': r.id, 'room': 'x'}, []",
             "{'type': 'value', 'id': [], 'room': 0}, [b'x']", "{'type': 'room', 'serial': 1, 'size': 0}",
@@ -163,6 +177,9 @@ class TestValues:
     def test_two_values_for_one_request(self, box: Sandbox) -> None:
         value = "{'type': 'value', 'id': r.id, 'room': 0}, [packed(*frames.dumps(1)[:1])]"
         box.run_code(f"answer('get', lambda r: (say({value}), say({value}), time.sleep(20)))")
+        with pytest.raises(ProtocolError, match="second value"):
+            box["x"]
+        box.run_code(TOOLS + f"answer('get', lambda r: (say({value}), say({REPLY}, 'value': True}}, [b'x'])))")
         with pytest.raises(ProtocolError, match="second value"):
             box["x"]
         still_good(box)

@@ -183,15 +183,20 @@ def test_numbers_are_used_in_place_on_both_sides() -> None:
     assert np.frombuffer(memory)[0] == 7.0
 
 
-@pytest.mark.parametrize("kind", ["Int64", "boolean", "float64", "category", "period[M]", "datetime64[ns, UTC]"])
+@pytest.mark.parametrize(
+    "kind", ["Int64", "boolean", "float64", "Sparse[int64]", "category", "period[M]", "datetime64[ns, UTC]"]
+)
 def test_a_small_table_keeps_the_type_of_each_column(kind: str) -> None:
     """Asked for all of its values at once, a nullable column shows them without its mask, and two types as one."""
     column = pd.Series([0, 1, 1, 0]).astype("datetime64[ns]" if kind.startswith("period") else object)
     column = column.dt.to_period("M") if kind.startswith("period") else pd.to_datetime(
         column.astype("int64"), utc=True
     ) if kind.startswith("datetime") else column.astype("int64").astype(kind)  # fmt: skip
-    for others in ({}, {"b": column}, {"b": [1, 2, 3, 4]}, {"b": pd.array([0.5] * 4, "Sparse[float64]")}):
+    between = {"a": [1, 2, 3, 4], "b": column, "c": [5, 6, 7, 8]}
+    for others in ({}, {"b": column}, {"b": [1, 2, 3, 4]}, {"b": pd.array([0.5] * 4, "Sparse[float64]")}, between):
         assert_crosses(pd.DataFrame({"a": column, **others}))
+    assert_crosses(pd.DataFrame({"a": column, "b": ["x"] * 4, "c": column}))
+    assert_crosses(pd.DataFrame({"a": column, "b": column}, dtype=object))
     assert_crosses(pd.DataFrame({"a": column, "b": column})[::2])
 
 
