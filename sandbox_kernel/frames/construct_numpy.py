@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +20,7 @@ Array = np.ndarray[Any, Any]
 _LARGEST_CODE_POINT = 0x10FFFF
 
 
+@lru_cache(maxsize=64)
 def dtype_of(code: Any) -> np.dtype[Any]:
     """The dtype of a text of the closed set: never objects, records or a string of references."""
     if type(code) is not str or not DTYPE.fullmatch(code):

@@ -11,7 +11,7 @@ import pandas as pd
 
 from .construct import integers
 from .construct_numpy import Array
-from .construct_texts import build_string
+from .construct_texts import build_string, few_labels
 from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LENGTH, SLOW_FREQUENCY_LENGTH
 
 if TYPE_CHECKING:
@@ -231,7 +231,16 @@ def _plain(receiver: Receiver, name: Any, values: Any, frequency: Any) -> pd.Ind
     return index
 
 
-_INDEXES: dict[Any, Callable[..., pd.Index]] = {"range": _range, "multi": _multi, "array": _plain}
+def _texts(receiver: Receiver, name: Any, storage: Any, missing: Any, column: Any) -> pd.Index:
+    index = few_labels(receiver, storage, missing, column)
+    if index is None:
+        return _plain(receiver, name, build_string(receiver, storage, missing, column), None)
+    if name is not None:
+        index.name = name
+    return index
+
+
+_INDEXES: dict[Any, Callable[..., pd.Index]] = {"range": _range, "multi": _multi, "array": _plain, "texts": _texts}
 
 
 # --- tables -------------------------------------------------------------------------------------------------

@@ -32,11 +32,7 @@ def _holds_texts(column: Any, modes: str = "spcmNv") -> bool:
 
 def build_string(receiver: Receiver, storage: Any, missing: Any, column: Any) -> Any:
     """A column of strings in the storage that was asked for, or the nearest that there is here."""
-    if storage not in ("python", "pyarrow") or missing not in ("nan", "NA"):
-        raise ValueError("a column of strings is of no known kind")
-    if not _holds_texts(column):
-        raise ValueError("a column of strings has other values")
-    dtype = _string_dtype(storage, missing)
+    dtype = _checked_dtype(storage, missing, column)
     if dtype is not None and dtype.storage != "python" and column[1] >= QUICK_TEXTS and quick(column):
         return dtype.__from_arrow__(split_texts(receiver, column))
     if dtype is not None and dtype.storage != "python" and _are_few(column):
@@ -51,6 +47,28 @@ def build_string(receiver: Receiver, storage: Any, missing: Any, column: Any) ->
     return dtype.construct_array_type()._from_sequence(values, dtype=dtype)  # `pd.array`, without its questions
 
 
+def few_labels(receiver: Receiver, storage: Any, missing: Any, column: Any) -> Any:
+    """An index of a few strings; None where it is to be made of `build_string`, because they are not few, say."""
+    dtype = _checked_dtype(storage, missing, column)
+    if dtype is None or dtype.storage == "python" or not _are_few(column):
+        return None
+    receiver.charge(_FEW_BYTES)
+    return _few_labels(storage, missing, column)[:]  # as for an array; and its name is its own
+
+
+def _checked_dtype(storage: Any, missing: Any, column: Any) -> Any:
+    """The dtype of such a column here, see `_string_dtype`.
+
+    Raises:
+        ValueError: it is no column of strings.
+    """
+    if storage not in ("python", "pyarrow") or missing not in ("nan", "NA"):
+        raise ValueError("a column of strings is of no known kind")
+    if not _holds_texts(column):
+        raise ValueError("a column of strings has other values")
+    return _string_dtype(storage, missing)
+
+
 def _are_few(column: Any) -> bool:
     return (
         column[0] == "s" and column[1] <= _FEW and len(column) == 4
@@ -63,6 +81,12 @@ def _few_texts(storage: str, missing: str, column: Any) -> Any:
     """An array of Arrow memory. Labels come again and again, and to make them takes a fifth of a small table's time."""
     dtype = _string_dtype(storage, missing)
     return dtype.construct_array_type()._from_sequence(object_array(Receiver(DEFAULT_BUDGET), column), dtype=dtype)
+
+
+@lru_cache(maxsize=64)
+def _few_labels(storage: str, missing: str, column: Any) -> Any:
+    array = _few_texts(storage, missing, column)[:]
+    return pd.Index(array, dtype=array.dtype, copy=False)
 
 
 @cache

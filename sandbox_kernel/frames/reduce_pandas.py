@@ -93,10 +93,14 @@ def _masked(sender: Sender, array: Any, depth: int) -> Call:
 
 
 def _string(sender: Sender, array: Any, depth: int) -> Call:
+    return Call(names.extension, "string", *_string_parts(sender, array, depth))
+
+
+def _string_parts(sender: Sender, array: Any, depth: int) -> tuple[str, str, columns.Column]:
     storage = array.dtype.storage
     missing = "nan" if storage == "pyarrow_numpy" or array.dtype.na_value is not pd.NA else "NA"
     storage = "python" if storage == "python" else "pyarrow"
-    return Call(names.extension, "string", storage, missing, _string_column(sender, array, depth + 1))
+    return storage, missing, _string_column(sender, array, depth + 1)
 
 
 def _string_column(sender: Sender, array: Any, depth: int) -> columns.Column:
@@ -167,6 +171,8 @@ def _index(sender: Sender, index: Any, depth: int) -> Call:
     if type(index) not in _INDEXES:
         raise Refusal(f"an index of type {type_name(type(index))} cannot pass the frame gate",
                       "Convert it with pandas.Index(x) first.")  # fmt: skip
+    if type(index) is pd.Index and type(index.dtype) is pd.StringDtype:
+        return Call(names.index, "texts", _string_parts(sender, index.array, depth + 1), name)
     values = _values(sender, index, depth + 2)
     return Call(names.index, "array", (values, _frequency(index)), name)
 

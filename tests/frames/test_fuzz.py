@@ -128,7 +128,7 @@ TEXTS = [
     "Europe/Paris\0x", "",
     "left", "x" * 70_000, "\ud800", "D", "9999999999D", "block", "category", "int64", "c", "m", "v", "N", "s", "p",
     "list", "records", "array",
-    "frame", "index", "value", "surrogates", "zoned", "string", "masked", "range", "multi",
+    "frame", "index", "value", "surrogates", "zoned", "string", "masked", "range", "multi", "texts",
 ]  # fmt: skip
 
 

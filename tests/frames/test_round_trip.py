@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import zoneinfo
 from collections.abc import Callable
@@ -206,6 +207,8 @@ def test_the_same_texts_twice_are_two_columns() -> None:
     first.loc[0, "s"] = "changed"
     first["s"].array[1] = "changed"
     first.columns.name = "changed"
+    with contextlib.suppress(ValueError, TypeError):  # newer pandas forbids it
+        first.columns.array[0] = "changed"
     pd.testing.assert_frame_equal(second, frame)
     pd.testing.assert_frame_equal(round_trip(frame), frame)
 
