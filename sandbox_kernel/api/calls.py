@@ -254,7 +254,9 @@ class Calls:
 
     async def _install(self, session: Session) -> None:
         """Make the sandbox's modules known to a worker that does not have them yet."""
-        worker = await session.supervisor.get_worker(stoppable=False)
+        worker, ready = session.supervisor.worker, session.supervisor.ready
+        if worker is None or not ready or worker.number != self._installed:
+            worker = await session.supervisor.get_worker(stoppable=False)
         if worker.number != self._installed:
             if self._modules or self._stale:
                 await self._tell_modules(self._modules, sorted(self._stale))

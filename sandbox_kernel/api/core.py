@@ -48,7 +48,8 @@ class _Turn(AbstractAsyncContextManager[Session]):
         box = self._box
         if in_tool.get() is box:
             raise RuntimeError("a function of the host cannot use the sandbox whose cell waits for it")
-        session = await box._started()
+        started = box._starting is not None and box._starting.done() and not box._closed
+        session = box._session if started and box._session is not None else await box._started()
         await box._lock.acquire()
         try:
             if box._closed:
@@ -348,9 +349,11 @@ class AsyncSandbox(Cells, Branches):
         if seconds and timeout is None and op not in ("execute", "call"):
             seconds = max(seconds, _MOVING_S)
         name = f"api-{next(self._ids)}"
-        header = {"msg_id": name, "msg_type": f"{op}_request", "session": "api", "username": "api", "version": "5.4"}
+        if op not in ("put", "get"):  # these run no code, so nothing is theirs that names its cell
+            header = {"msg_id": name, "msg_type": f"{op}_request", "session": "api", "username": "api",
+                      "version": "5.4"}  # fmt: skip
+            fields = {"header": header, "metadata": {}, **fields}
         value = value or Outgoing()
-        fields = {"header": header, "metadata": {}, **fields}
         try:
             return await session.request(
                 op, name, fields, value.buffers, fds=value.fds, time_s=seconds or 0.0, on_cancel=self._give_up

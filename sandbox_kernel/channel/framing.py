@@ -287,9 +287,10 @@ class Assembler:
             raise ProtocolError("a short packet inside a frame")
         if flags & FIRST:
             at = self._open(packet)
-            if last and len(self._sizes) == 1 and len(packet) - at == self._due:
+            if last and len(packet) - at == self._due:
                 self._body = None
-                return self._frame(packet[at:], [])
+                cut = at + self._sizes[0]
+                return self._frame(packet[at:cut], self._buffers(memoryview(packet)[cut:]) if self._sizes[1:] else [])
             self._body = bytearray()
         elif self._body is None:
             raise ProtocolError("a packet that belongs to no frame")
@@ -304,11 +305,15 @@ class Assembler:
         self._body = None
         view = memoryview(body).toreadonly()
         cut = self._sizes[0]
-        text, buffers = bytes(view[:cut]), []
+        return self._frame(bytes(view[:cut]), self._buffers(view[cut:]))
+
+    def _buffers(self, view: memoryview) -> list[memoryview]:
+        """What follows the JSON, cut up."""
+        buffers, at = [], 0
         for size in self._sizes[1:]:
-            buffers.append(view[cut : cut + size])
-            cut += size
-        return self._frame(text, buffers)
+            buffers.append(view[at : at + size])
+            at += size
+        return buffers
 
     def _open(self, packet: bytes) -> int:
         """Reads a FIRST packet's sizes; returns where its share of the body starts."""

@@ -126,6 +126,8 @@ def _string_column(sender: Sender, array: Any, depth: int) -> columns.Column:
         if column is not None:
             return column
     values = array.to_numpy(object)
+    if length < _SAMPLE and set(map(type, texts := values.tolist())) == {str}:
+        return columns.joined(texts, sender)  # as below, without the questions that take longer than a few texts
     missing = np.asarray(array.isna())
     if missing.any():
         values = values.copy()

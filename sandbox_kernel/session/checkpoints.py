@@ -94,8 +94,7 @@ class Checkpoints(Woken):
 
     def sleeping(self) -> list[Copy]:
         """The copies that there are, the oldest first."""
-        copies = self._supervisor.copies
-        return [] if copies is None else copies.sleeping()
+        return [] if self._supervisor.copies is None else self._supervisor.copies.sleeping()
 
     def listed(self) -> list[dict[str, Any]]:
         """The copies that could be woken, the oldest first: cell, names, and age in seconds."""
@@ -240,10 +239,10 @@ class Checkpoints(Woken):
         Waits until the copy is adopted: a cell that ends the worker before that would take it along.
         """
         cheap = min(self._costs) < _HASTY_S or not self.sleeping()
-        if self._owed or (self._timer is not None and cheap):  # names are of the state before that cell
+        # Names are of the state before that cell. (A task that finds out here takes longer than a small value does.)
+        if self._owed or (self._timer is not None and cheap and self._affordable(again=False)):
             self._cancel_timer()
-            if self._owed or self._affordable():  # a task that only finds this out takes longer than a small value
-                self._idle()
+            self._idle()
         await self.settle()
 
     def renewed(self, error: SandboxError) -> None:
@@ -280,8 +279,7 @@ class Checkpoints(Woken):
 
     @property
     def _pid(self) -> int:
-        worker = self._supervisor.worker
-        return -1 if worker is None else worker.pid
+        return -1 if self._supervisor.worker is None else self._supervisor.worker.pid
 
     # ------------------------------------------------------------ making
 
@@ -350,8 +348,9 @@ class Checkpoints(Woken):
         self._made(copy, pid)
         return copy, ""
 
-    def _affordable(self) -> bool:
-        if not self._wanted or self._lacks(_FORK_S + self._expected_s):  # (the size costs a look at the process)
+    def _affordable(self, *, again: bool = True) -> bool:
+        # (The size costs a look at the process. What it was at the last one is near enough to say no.)
+        if not self._wanted or (self._before is not None and self._lacks(self._before.rss, again)):
             return False
         worker = read_process(self._pid)
         if worker is None:
@@ -359,14 +358,15 @@ class Checkpoints(Woken):
         if 2 * worker.rss > _ROOM * self._memory:
             self.drop(_NO_ROOM)
             return False
-        return not self._lacks(_FORK_S + worker.rss * _FORK_S_PER_BYTE + self._expected_s)
+        return not self._lacks(worker.rss, again)
 
-    def _lacks(self, expected_s: float) -> bool:
-        """Whether the budget does not have so much yet; then it is asked again when it has."""
-        missing = min(MOST_S, expected_s) - self._budget.left
+    def _lacks(self, held: int, again: bool) -> bool:
+        """Whether the budget has too little yet for a copy of so many bytes; `again`: look again when it has enough."""
+        missing = min(MOST_S, _FORK_S + held * _FORK_S_PER_BYTE + self._expected_s) - self._budget.left
         if missing > 0:
             self.reason = "copies of it would cost too much of the session's time so far"
-            self._arm(missing / SHARE)
+            if again:
+                self._arm(missing / SHARE)
         return missing > 0
 
     # ------------------------------------------------------------ what cells copy

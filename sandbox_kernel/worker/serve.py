@@ -229,7 +229,7 @@ class Server:
         finally:
             # The parent of the cell is also a process-wide fallback, which the comm message has replaced.
             with suppress(Exception):
-                self._context.run(self._set_parent, self._message)
+                self._context.run(parents.set_parent, self._kernel, self._message)
             self._reply(request, content)
 
     def _finish(self, request: Request, content: dict[str, Any] | None) -> None:
@@ -278,13 +278,14 @@ class Server:
 
     def _begin(self, request: Request) -> dict[str, Any]:
         message = parents.message_of(request)
-        self._set_parent(message)
+        parents.set_parent(self._kernel, message)
         if request is self._active:
             self._message = message
         return message
 
     def _answer_at_once(self, request: Request) -> dict[str, Any]:
-        self._begin(request)
+        if request.fields.get("header"):  # there is somebody whom a warning is for
+            self._begin(request)
         return self._values.answer_at_once(request)
 
     async def _answer(self, request: Request) -> dict[str, Any]:
@@ -337,9 +338,6 @@ class Server:
             else:
                 reserve.take()
         return answer if isinstance(answer, dict) else {}
-
-    def _set_parent(self, message: dict[str, Any]) -> None:
-        parents.set_parent(self._kernel, message)
 
     def _failure(self, request: Request, error: BaseException, *, publish: bool = True) -> dict[str, Any]:
         """The answer when there is none: an error for a cell, nothing found for the small requests."""
