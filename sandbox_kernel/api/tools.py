@@ -111,10 +111,15 @@ class Tools:
             if inspect.iscoroutinefunction(function):
                 value = await function(*given, **named)
             else:
-                value = await self._in_thread(functools.partial(function, *given, **named))
+                value, raised = await self._in_thread(functools.partial(_outcome, function, given, named))
+                if raised is not None:
+                    return exception_told(raised)
                 if inspect.isawaitable(value):
                     value = await value
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # of the function; none may end the loop
+        except BaseException as error:  # of the function; none may end the loop, or leave the cell without an answer
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # it is ours: the cell has ended
             return exception_told(error)
         finally:
             in_tool.reset(token)
@@ -128,6 +133,16 @@ class Tools:
             self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="sandbox-kernel-host")
         context = contextvars.copy_context()
         return await asyncio.get_running_loop().run_in_executor(self._pool, context.run, work)
+
+
+def _outcome(
+    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[Any, BaseException | None]:
+    """What a function returns, or what it raises: a StopIteration would never come out of a future of asyncio."""
+    try:
+        return function(*given, **named), None
+    except BaseException as error:
+        return None, error
 
 
 def _arguments(memory: memoryview, most: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

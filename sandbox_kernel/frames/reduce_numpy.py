@@ -36,8 +36,11 @@ def raw(flat: Array) -> bytes | pickle.PickleBuffer:
     """The bytes of a C-contiguous array: copied when they are few, else the array's own memory."""
     if flat.nbytes < IN_BAND_BYTES:
         return flat.tobytes()
-    # Not every dtype (datetime64) can be asked for its memory; bytes always can.
-    return pickle.PickleBuffer(flat.reshape(-1).view(np.uint8).data)
+    # Not every dtype (datetime64) can be asked for its memory; bytes always can. Of the array, and not of its `data`:
+    # in a cycle, such as an exception that somebody keeps, the garbage collector clears a memoryview before the buffer
+    # that was taken of it, and Python crashes (seen with 3.11 and 3.12).
+    memory: Any = flat.reshape(-1).view(np.uint8)  # (a buffer, which its type says from Python 3.12 on only)
+    return pickle.PickleBuffer(memory)
 
 
 def _advice(value: Array) -> str:

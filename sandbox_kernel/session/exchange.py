@@ -247,7 +247,10 @@ class Exchange:
             when = "only while a cell runs" if self.on_call else "here"
             self.refuse(message.serial, "RuntimeError", f"no function of the host can be called {when}")
         elif len(self._calls) >= _CALLS:
-            raise ProtocolError("too many calls of host functions at a time")
+            worker = self._supervisor.worker
+            if worker is not None and worker.unsent > _UNREAD_PACKETS:
+                raise ProtocolError("too many calls of host functions at a time")
+            self.refuse(message.serial, "RuntimeError", f"more than {_CALLS} calls of host functions at a time")
         elif self._call_bytes + len(arguments) > 2 * self._most:
             self.refuse(message.serial, "RuntimeError", "too many calls with large arguments are under way")
         else:

@@ -23,6 +23,10 @@ def query(sql: str, *, limit: int = 3) -> pd.DataFrame:
     return pd.DataFrame({"sql": [sql] * limit})
 
 
+async def fail_later(kind: str) -> None:
+    fail(kind)
+
+
 async def later(value: Any) -> Any:
     await asyncio.sleep(0.01)
     return value
@@ -35,11 +39,18 @@ class OwnError(LookupError):
 def fail(kind: str) -> None:
     raise {
         "key": KeyError("no table 'x'"), "own": OwnError("own"), "exit": SystemExit("now"),
-        "value": ValueError("bad"), "unicode": UnicodeDecodeError("utf-8", b"x", 0, 1, "odd"),
+        "value": ValueError("bad"), "stop": StopIteration("no more"), "close": GeneratorExit("over"),
+        "cancel": asyncio.CancelledError("gone"), "base": BaseException("odd"),
+        "unicode": UnicodeDecodeError("utf-8", b"x", 0, 1, "odd"),
     }[kind]  # fmt: skip
 
 
-MODULES = {"host": {"query": query, "later": later, "fail": fail, "VERSION": 3, "TABLE": pd.Series([1, 2])}}
+MODULES = {
+    "host": {
+        "query": query, "later": later, "fail": fail, "fail_later": fail_later, "VERSION": 3,
+        "TABLE": pd.Series([1, 2]),
+    },
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -82,6 +93,39 @@ def test_exceptions_arrive_as_python_s_own_with_their_text_only(box: Sandbox, ki
     assert __file__ not in ex.error.traceback and "sandbox_kernel" not in ex.error.traceback
     box.run_code("import sys\ne = sys.last_value\nparts = [repr(e.__cause__), repr(e.__context__), repr(vars(e))]")
     assert box["parts"] == ["None", "None", "{}"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [("stop", "StopIteration", "no more"), ("close", "RuntimeError", "over"), ("cancel", "RuntimeError", "gone"),
+     ("base", "RuntimeError", "odd")],
+)  # fmt: skip
+def test_whatever_a_function_raises_the_cell_has_an_answer(box: Sandbox, kind: str, name: str, text: str) -> None:
+    """Else it would wait for ever: while a function of the host works its clock stands still."""
+    ex = box.run_code(f"import host\nhost.fail({kind!r})")
+    assert ex.error is not None and ex.error.name == name and text in ex.error.value
+    ex = box.run_code(f"host.fail_later({kind!r})")
+    assert ex.error is not None and ex.error.name == "RuntimeError"
+
+
+def test_more_calls_at_a_time_than_there_may_be_are_refused(box: Sandbox) -> None:
+    refused = threading.Event()
+
+    async def wait() -> None:
+        while not refused.is_set():
+            await asyncio.sleep(0.01)
+
+    def told(text: str) -> None:
+        if "at a time" in text:
+            refused.set()
+
+    code = "import slow, threading\ndef ask():\n    try: slow.wait()\n    except RuntimeError as e: print(e)\n"
+    code += "threads = [threading.Thread(target=ask) for _ in range(70)]\n"
+    ex = box.run_code(
+        code + "[t.start() for t in threads]; [t.join() for t in threads]", modules={"slow": {"wait": wait}},
+        on_stdout=told,
+    )  # fmt: skip
+    assert ex.success and refused.is_set() and box.run_code("host.later(1)").success
 
 
 def test_what_cannot_pass_is_a_type_error_in_the_cell(box: Sandbox) -> None:

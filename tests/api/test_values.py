@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import gc
 import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -235,3 +237,26 @@ def test_a_refused_value_says_what_can_cross() -> None:
     text = "A value of 9 GiB is larger than 1 GiB."
     too_large = refusal({"status": "error", "ename": "FrameRefused", "evalue": text})
     assert not hasattr(too_large, "__notes__")
+
+
+KEPT = """
+import gc
+import numpy as np
+from sandbox_kernel.api.values import pack
+from sandbox_kernel.errors import FrameRefused
+def refused(array):
+    try:
+        pack((array, array.astype("M8[ns]")), 1000)
+    except FrameRefused as error:
+        kept = error  # a cycle: error, its traceback, this frame
+for _ in range(20):
+    refused(np.zeros(100_000))
+    gc.collect()
+print("alive")
+"""
+
+
+def test_an_exception_that_is_kept_does_not_crash_the_program() -> None:
+    """Its frames hold the buffers of the value; Python crashes when it clears them in the wrong order."""
+    done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, timeout=50)
+    assert done.stdout == "alive\n", done.stderr
