@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..errors import CopyRefused, NoCheckpoint, RolledBack, SandboxError
-from .budget import LOOK_S, MOST_S, SHARE, Budget, gives_up, next_look_s
+from .budget import SHARE, Budget, first_look_s, fork_cost_s, gives_up, next_look_s, ran_s
 from .copies import Copies, Copy
 from .proctree import PAGE, Process, read_process
 from .supervisor import Supervisor
@@ -29,7 +28,6 @@ PAGE_COPY_S = 3.5e-6
 _HASTY_S = 0.03  # between queued cells only a copy that is cheaper than that is made
 _UNCOUNTED_S = 0.005  # cells that end within it are counted together: a look takes as long as many a value does
 _SETTLE_S = 5.0
-_FORK_S, _FORK_S_PER_BYTE = 0.002, 0.02 / 2**30
 _ROOM = 15 / 16  # of the memory limit; worker and copy must fit when all pages are rewritten
 _ALONE = 0.8  # of the memory limit; a worker that holds more is the cause by itself
 _NO_ROOM = "the session holds so much memory that a copy has no room"
@@ -64,13 +62,11 @@ class Checkpoints(Woken):
         self._task: asyncio.Task[None] | None = None
         self._replaced: asyncio.Future[SandboxError] | None = None
         self._dirty = False  # something may have changed since the newest copy
-        self._costs = deque([0.0], maxlen=4)  # of the last copies, in seconds
-        self._expected_s = 0.0  # what the cells after a copy will have to copy
         self._before: Process | None = None  # the worker at the last look, if it has a copy
         self._counted_s = 0.0  # of copying since the newest copy was made
         self._cell_s = 0.0  # of that, in the running cell
         self._looked = self._counted_at = 0.0  # when a cell's, and when at all, on the monotonic clock
-        self._cell_began: float | None = None  # the worker's processor time then; the wall clock counts others, too
+        self._cell_began = 0.0  # the worker's processor time then; the wall clock counts others, too
         self._owed: list[str] = []  # names of the copy that was woken, for the next one
         self.reason = ""
         self.names: dict[str, str] = {}
@@ -213,10 +209,12 @@ class Checkpoints(Woken):
     def began(self) -> None:
         """A request that may change the variables begins."""
         self._cancel_timer()
-        self._cell_s, self._cell_began = 0.0, None
-        if self._watch is None and self.sleeping():
-            self._looked = self._loop.time()
-            self._watch = self._loop.call_later(LOOK_S, self._look)
+        self._cell_s = 0.0
+        if self._before is not None and self.sleeping():
+            self._cell_began = self._before.cpu_s
+            if self._watch is None:
+                self._looked = self._loop.time()
+                self._watch = self._loop.call_later(first_look_s(self._before.rss), self._look)
 
     def changed(self) -> None:
         """Such a request has ended, and none is left."""
@@ -226,9 +224,7 @@ class Checkpoints(Woken):
         self._dirty = True
         if self._woken_at is not None and self._woken_at[1] < 0:
             self._woken_at = self._woken_at[0], self._supervisor.execution_count
-        if self._watch is not None:
-            self._watch.cancel()
-            self._watch = None
+        self._disarm()
         if self.sleeping() and time.monotonic() - self._counted_at > _UNCOUNTED_S:
             self._count()
         self._arm(IDLE_S)
@@ -238,12 +234,15 @@ class Checkpoints(Woken):
 
         Waits until the copy is adopted: a cell that ends the worker before that would take it along.
         """
-        cheap = min(self._costs) < _HASTY_S or not self.sleeping()
-        # Names are of the state before that cell. (A task that finds out here takes longer than a small value does.)
-        if self._owed or (self._timer is not None and cheap and self._affordable(again=False)):
+        cheap = not self.sleeping() or self._budget.allows_haste(_HASTY_S)
+        # (A task that finds out that there is too little takes longer than a small value does.)
+        hasty = self._timer is not None and cheap and self._affordable(again=False)
+        if self._owed or hasty:  # names are of the state before that cell
             self._cancel_timer()
             self._idle()
         await self.settle()
+        if hasty:
+            self._budget.hurried()
 
     def renewed(self, error: SandboxError) -> None:
         """The worker was lost with this error, and replaced, by a fresh one or by a copy that was woken."""
@@ -313,6 +312,7 @@ class Checkpoints(Woken):
             self.reason = reason
             self.names.update(dict.fromkeys(names, reason))
             return
+        self._budget.rested()
         self._give(copy, names)
         for old in [copy for copy in self.sleeping() if not copy.names][:-KEPT]:
             self._copies.drop(old)
@@ -324,7 +324,7 @@ class Checkpoints(Woken):
             return None, "the worker was lost"
         self._count()
         copies, number, pid = self._copies, self._supervisor.next_number(), worker.pid
-        began = time.monotonic()
+        began, ran = time.monotonic(), ran_s(pid)
         copy = copies.open(number, worker.number, self.cell, branch=branch)
         try:
             answer = await self._ask(number, copy.link.far_ends())
@@ -335,15 +335,14 @@ class Checkpoints(Woken):
         if answer.get("status") != "ok":
             copies.drop(copy)
             return None, str(answer.get("reason") or "the worker gave no reason")
-        self._costs.append(time.monotonic() - began)
-        self._budget.spend(self._costs[-1])
-        copy.lost = answer["lost"]
+        copy.lost, waited, ran = answer["lost"], time.monotonic() - began, ran_s(pid) - ran
         await asyncio.wait([copy.settled], timeout=_SETTLE_S)
+        self._budget.made(fork_cost_s(ran, ran_s(copy.pid), waited))
         if not (copy.settled.done() and copy.settled.result()):
             copies.drop(copy)
             return None, "it ended while it was made"
         self.reason = ""
-        self._expected_s = (self._expected_s + self._counted_s) / 2
+        self._budget.expected_s = (self._budget.expected_s + self._counted_s) / 2
         self._before, self._counted_s = read_process(pid), 0.0
         self._made(copy, pid)
         return copy, ""
@@ -362,7 +361,7 @@ class Checkpoints(Woken):
 
     def _lacks(self, held: int, again: bool) -> bool:
         """Whether the budget has too little yet for a copy of so many bytes; `again`: look again when it has enough."""
-        missing = min(MOST_S, _FORK_S + held * _FORK_S_PER_BYTE + self._expected_s) - self._budget.left
+        missing = self._budget.missing_s(held)
         if missing > 0:
             self.reason = "copies of it would cost too much of the session's time so far"
             if again:
@@ -377,10 +376,9 @@ class Checkpoints(Woken):
             return
         looked, copied_s = self._looked, self._cell_s
         used_s, self._looked = self._count(), self._loop.time()
-        self._cell_began = used_s if self._cell_began is None else self._cell_began
         lasted, held = max(0.0, used_s - self._cell_began), 0 if self._before is None else self._before.rss
         if gives_up(self._cell_s, lasted, self._budget.left, held):
-            self._expected_s = max(self._expected_s, 2 * self._cell_s)
+            self._budget.expected_s = max(self._budget.expected_s, 3 * self._cell_s)
             self.drop("the cell rewrote so much memory that keeping copies would have slowed it down", named=False)
         else:
             pace = (self._cell_s - copied_s) / max(1e-6, self._looked - looked)

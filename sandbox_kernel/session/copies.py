@@ -7,7 +7,9 @@ nothing else. It goes on only when its channel is handed to the supervisor.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
+import signal
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -152,6 +154,10 @@ class Copies:
     def _gone(self, number: int) -> None:
         copy = self._all.pop(number, None)
         if copy is not None:
+            if copy.link.pidfd is not None:
+                # At once: until it is gone the cell beside it goes on copying what it writes to. (It starts nothing.)
+                with contextlib.suppress(OSError):
+                    signal.pidfd_send_signal(copy.link.pidfd, signal.SIGKILL)
             self._zygote.kill(number)
             copy.link.close()
             _settle(copy, False)

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from sandbox_kernel.session import checkpoints
-from sandbox_kernel.session.budget import LOOK_S, SHARE, Budget, gives_up, next_look_s
+from sandbox_kernel.session.budget import (
+    LOOK_S,
+    SHARE,
+    Budget,
+    first_look_s,
+    fork_cost_s,
+    gives_up,
+    next_look_s,
+    ran_s,
+)
 from sandbox_kernel.session.checkpoints import PAGE_COPY_S, Checkpoints
+from sandbox_kernel.session.copies import Copies
 from sandbox_kernel.session.proctree import PAGE, Process
 
 
@@ -40,6 +54,49 @@ def test_a_loss_makes_room_for_another_copy() -> None:
     budget.spend(5.0)
     budget.refill()
     assert budget.left == first
+
+
+def test_a_copy_that_the_next_cell_waits_for_is_paid_from_the_time_since_the_last_one() -> None:
+    clock = Clock()
+    budget = Budget(clock)
+    clock.now = 3600.0
+    saved, first = budget.left, budget.hasty
+    assert 0 < first < 0.1 < saved, "what an idle hour has saved is not spent while somebody waits"
+    budget.made(first)
+    assert budget.allows_haste(1.0) and not budget.allows_haste(first)
+    assert (budget.hasty, budget.left) == (first, saved - first), "copies of an idle session do not take it away"
+    budget.hurried()
+    assert budget.hasty == 0 and not budget.allows_haste(1.0)
+    clock.now += 1.0
+    assert 0 < budget.hasty < SHARE
+    budget.made(9.0)
+    budget.hurried()
+    assert budget.hasty < 0
+    budget.refill()
+    assert budget.hasty == first, "after a loss the next one is made"
+
+
+def test_after_a_rest_one_more_is_made_should_cells_come_all_at_once() -> None:
+    budget = Budget(Clock())
+    budget.expected_s = 0.03
+    budget.made(0.04)
+    assert not budget.allows_haste(1.0)
+    budget.rested()
+    assert budget.allows_haste(1.0)
+    budget.hurried()
+    assert not budget.allows_haste(1.0)
+
+
+def test_a_copy_costs_what_all_its_processes_take() -> None:
+    assert fork_cost_s(0.005, 0.002, waited_s=9.0) == pytest.approx(0.016), "a busy machine makes nothing dearer"
+    assert fork_cost_s(0.0, 0.002, waited_s=0.03) == fork_cost_s(0.005, 0.0, waited_s=0.03) == 0.03
+
+
+def test_the_processor_time_of_a_process_that_is_gone_is_nothing() -> None:
+    assert ran_s(-1) == 0
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+        assert ran_s(process.pid) == 0
 
 
 def test_a_cell_that_writes_little_keeps_its_copy_whatever_the_copy_has_cost() -> None:
@@ -77,6 +134,18 @@ def test_only_in_a_large_session_a_cell_that_copies_from_its_start_gives_its_cop
     assert not gives_up(copied_s=0.055, lasted_s=0.01, left_s=1.0, held=500 << 20), "a session as most are"
     assert not gives_up(copied_s=0.055, lasted_s=0.1, left_s=1.0, held=1 << 30), "it does other things, too"
     assert gives_up(copied_s=0.4, lasted_s=1.0, left_s=1.0, held=1 << 30), "and no more than in any other"
+
+
+def test_a_cell_that_sweeps_through_a_large_session_is_seen_before_it_has_copied_much() -> None:
+    held = 1 << 30
+    now = wait = first_look_s(held)
+    copied, pace = 1.3 * now, 1.3
+    while not gives_up(copied, now, left_s=1.0, held=held):
+        wait = next_look_s(copied, now, pace, held)
+        now += wait
+        copied += 1.3 * wait
+    assert copied < 0.025
+    assert first_look_s(500 << 20) == LOOK_S, "a session as most are"
 
 
 def test_a_cell_that_copies_little_is_not_looked_at_more_often() -> None:
@@ -134,3 +203,32 @@ def test_small_requests_in_a_row_are_counted_together(monkeypatch: pytest.Monkey
     session = asyncio.run(scene())
     assert len(looks) == 2
     assert session._counted_s == pytest.approx(200 * PAGE_COPY_S), "what was not counted at once is counted later"
+
+
+def test_of_cells_that_come_one_right_after_the_other_not_each_is_made_to_wait() -> None:
+    clock = Clock()
+    budget = Budget(clock)
+    fork_s, budget.expected_s, cell_s = 0.016, 0.012, 0.05
+    made = 0
+    for _ in range(200):  # ten seconds
+        clock.now += cell_s
+        if budget.allows_haste(1.0):
+            budget.made(fork_s)
+            budget.hurried()
+            made += 1
+    assert 0.02 < made * (fork_s + budget.expected_s) / clock.now < SHARE
+
+
+def test_a_copy_that_is_dropped_ends_at_once_whatever_the_zygote_does() -> None:
+    async def drop() -> None:
+        told: list[int] = []
+        zygote = SimpleNamespace(kill=told.append)
+        copies = Copies(asyncio.get_running_loop(), cast(Any, zygote), "full")
+        with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+            copy = copies.open(7, 1, 3)
+            copy.link.pidfd, copy.pid = os.pidfd_open(process.pid), process.pid
+            copies.drop(copy)
+            assert process.wait(30) == -signal.SIGKILL
+        assert told == [7] and not copies.sleeping()
+
+    asyncio.run(drop())
