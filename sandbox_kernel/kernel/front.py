@@ -230,6 +230,7 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
         self.publisher.flush()
         self.audit.note(request_id, code, outcome_of(reply), error=error, level=self.sandbox.supervisor.level,
                         denials=denials, seconds=seconds, removed=self.gate.take_removed())  # fmt: skip
+        self.iopub_socket.catch_up()  # where nothing was waited for: "busy" comes before the reply
         shown = self.publisher.end(request_id)
         if keep and shown is not None:
             self.history.store_output(line, shown)

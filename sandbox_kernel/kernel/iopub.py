@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import zmq
@@ -45,6 +45,7 @@ class IOPub:
         self._main = threading.get_ident()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue: deque[Sequence[Any]] = deque()
+        self._due: deque[Callable[[], None]] = deque()
         self._holding = True
         self._hold: asyncio.TimerHandle | None = None
         self._retry: asyncio.TimerHandle | None = None
@@ -69,7 +70,29 @@ class IOPub:
         elif self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._send, frames)
 
+    def soon(self, send: Callable[[], None]) -> None:
+        """Have `send`, which sends something, called before anything else is, and in the next turn at the latest.
+
+        For what a client need not hear before the worker has its cell.
+        """
+        if self._loop is None:
+            send()
+            return
+        if not self._due:
+            self._loop.call_soon(self.catch_up)
+        self._due.append(send)
+
+    def catch_up(self) -> None:
+        """Send what is to be sent `soon`."""
+        due, self._due = self._due, deque()  # (sending asks for this again)
+        try:
+            while due:
+                due.popleft()()
+        finally:
+            self._due.extendleft(reversed(due))
+
     def _send(self, frames: Sequence[Any]) -> None:
+        self.catch_up()
         # A client that has just come is greeted before anything else reaches it. Sending alone would take its
         # subscription up, too, and the greeting would come second.
         self._subscriptions()
@@ -159,6 +182,7 @@ class IOPub:
 
     def stop(self) -> None:
         """Send what still waits, as far as the clients take it at once."""
+        self.catch_up()
         while self._queue and self._try(self._queue[0]):
             self._queue.popleft()
 

@@ -12,10 +12,13 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 import zmq
 from ipykernel.kernelbase import Kernel
+
+from .wire import Wire
 
 COMM_TYPES = ("comm_open", "comm_msg", "comm_close")
 MOST_SUBSHELLS = 64  # each is a thread of the worker
@@ -90,6 +93,8 @@ class ShellsKernel(Kernel):
         self._most_subshells = max(1, min(MOST_SUBSHELLS, processes // _SHARE))
         if self.shell_stream is not None:
             self.shell_stream.on_recv(self._arrived, copy=False)
+            if isinstance(self.session, Wire):
+                self.session.direct = self.shell_stream
 
     def subshells_changed(self, names: list[str]) -> None:
         """There are these subshells from now on, oldest first."""
@@ -145,7 +150,11 @@ class ShellsKernel(Kernel):
         message, idents, stream = request.message, request.idents, request.reply_to or self.shell_stream
         self.set_parent(idents, message, channel="shell")
         if request.reply_to is None:
-            self._publish_status("busy", "shell")
+            busy = partial(self._publish_status, "busy", "shell", message)
+            if request.kind == "execute_request" and not request.aborted:
+                self.iopub_socket.soon(busy)
+            else:
+                busy()
         handler = self.shell_handlers.get(request.kind)
         if request.aborted:
             self._send_abort_reply(stream, message, idents)
@@ -160,8 +169,11 @@ class ShellsKernel(Kernel):
 
     def _finish(self, status: str) -> None:
         self._publish_status(status, "shell")
-        if self.shell_stream is not None:
+        if self.shell_stream is not None and self.shell_stream.sending():
             self.shell_stream.flush(zmq.POLLOUT)  # the reply must not wait for the loop's next turn
+
+    def _publish_execute_input(self, code: str, parent: dict[str, Any], execution_count: int) -> None:
+        self.iopub_socket.soon(partial(super()._publish_execute_input, code, parent, execution_count))
 
     def _publish_status(self, status: str, channel: str, parent: dict[str, Any] | None = None) -> None:
         super()._publish_status(status, channel, parent)

@@ -14,7 +14,9 @@ import msgspec
 import zmq
 from jupyter_client.jsonutil import json_default
 from jupyter_client.session import DELIM, DONE, Session, extract_header, json_packer, json_unpacker
+from zmq.eventloop.zmqstream import ZMQStream
 
+_POLLIN = int(zmq.POLLIN)
 _write = msgspec.json.Encoder(enc_hook=json_default).encode
 _read = msgspec.json.Decoder().decode
 
@@ -36,10 +38,16 @@ def unpack(text: bytes | str) -> Any:
 
 
 class Wire(Session):
-    """The session of the front's application. Whoever configures other packers gets these, by stock's own way."""
+    """The session of the front's application. Whoever configures other packers gets these, by stock's own way.
+
+    Attributes:
+        direct: a stream over a ROUTER socket, which takes all at once, that is used by its loop's thread alone: what is
+            sent there does not go through its queue, which takes two turns of the loop.
+    """
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.direct: ZMQStream | None = None
         self._lean = self.pack is json_packer and not (self.adapt_version or self.debug)
         if self._lean:
             self.pack, self.unpack = pack, unpack
@@ -65,5 +73,29 @@ class Wire(Session):
         parts = [pack(message[name]) for name in ("header", "parent_header", "metadata", "content")]
         to = ident if isinstance(ident, list) else [] if ident is None else [ident]
         frames = [*to, DELIM, self.sign(parts), *parts]
-        stream.send_multipart(frames, copy=max(map(len, parts)) < self.copy_threshold)
+        copy = max(map(len, parts)) < self.copy_threshold
+        direct = self.direct
+        # (What stands behind a cell that failed is aborted after its reply was given here. Whoever had that already
+        # could ask for more, and would have it aborted.)
+        if stream is direct and direct is not None and message["content"].get("status") != "error" \
+                and direct.socket is not None and not direct.sending():  # fmt: skip
+            _send(direct, frames, copy=copy)
+        else:
+            stream.send_multipart(frames, copy=copy)
         return message
+
+
+def _send(stream: ZMQStream, frames: list[bytes], *, copy: bool) -> None:
+    try:
+        stream.socket.send_multipart(frames, zmq.DONTWAIT, copy=copy)
+    except zmq.ZMQError:  # the stream tells of it in its own way
+        stream.send_multipart(frames, copy=copy)
+        return
+    # What has arrived meanwhile is not told again: the descriptor is edge-triggered, and sending has looked.
+    if int(stream.socket.getsockopt(zmq.EVENTS)) & _POLLIN:
+        stream.io_loop.add_callback(_look_again, stream)
+
+
+def _look_again(stream: ZMQStream) -> None:
+    if stream.socket is not None:
+        stream._handle_events(stream.socket, 0)

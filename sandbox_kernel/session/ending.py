@@ -35,7 +35,6 @@ async def end_cell(
         report = await asyncio.to_thread(files.collect) if files.changed else Report()
     except Exception as fault:  # ours; the cell must not wait for ever
         report = Report(inside=[("files of this cell", f"a fault of the sandbox: {type(fault).__name__}")])
-    facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     news, how = files.news(report)
     stays, left = "none", ""
     if files.aside is not None:
@@ -44,5 +43,8 @@ async def end_cell(
         left = aside_text(again, unseen, lost)
         if not lost or any(path not in lost for path, _ in news.inside):
             stays = files.aside.mode
+    if not report.kept and not report.inside and not left and not denials and error is None:
+        return "", report  # as of most cells
+    facts = PlanFacts.in_force(plans, session.supervisor.level, session.supervisor.details)
     told = files_text(news.kept if kept_told else (), news.inside, how=how, stays=stays) + left
     return told + explanation(denials, error, facts), report

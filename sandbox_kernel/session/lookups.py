@@ -24,12 +24,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import linux
+from .helper import Helper
 from .mirror import SETTLED_NS, Names, descend
 from .paced import Paced
 
 BUSY_S = 0.25  # between two times while a cell runs: it may be waiting for a file
 IDLE_S = 1.0  # between cells: threads, and callbacks of widgets
 PATIENCE_S = 0.5  # how long a cell waits for it
+_BRIEF_S = 0.002  # and how long the whole front does, which has nothing else to do in most cases
 FOLDERS = 200  # of the layer, whose time of change is kept up
 REFUSED = "What other programs change in the notebook's folder may show late: its private layer cannot look again ({})."
 
@@ -52,7 +54,7 @@ class Lookups:
         self._context, self._layer, self._lower, self._picks = context, layer, lower, picks
         self._changed: dict[Names, int] = {}  # when each folder had changed last, on the disk
         self._paced: Paced | None = None
-        self._forgetting: asyncio.Future[float] | None = None
+        self._helper = Helper(self.forget)
         self._free = os.fstatvfs(layer).f_ffree
         self.folders: Sequence[Names] = ()
 
@@ -91,16 +93,17 @@ class Lookups:
 
     async def look_again(self) -> None:
         """`forget`, for before a cell; returns after `PATIENCE_S` at the latest."""
-        loop = asyncio.get_running_loop()
+        loop, helper = asyncio.get_running_loop(), self._helper
         give_up = loop.time() + PATIENCE_S
-        if self._forgetting is not None and not self._forgetting.done():  # it may have been at the names already
-            await asyncio.wait([self._forgetting], timeout=PATIENCE_S)
-        await asyncio.wait([self._in_a_thread(loop)], timeout=max(0.0, give_up - loop.time()))
+        if helper.busy:  # it may have been at the names already
+            await asyncio.wait([helper.end(loop)], timeout=PATIENCE_S)
+        helper.begin()
+        if not helper.wait(_BRIEF_S if give_up - loop.time() > _BRIEF_S else 0.0):
+            await asyncio.wait([helper.end(loop)], timeout=max(0.0, give_up - loop.time()))
 
     def _in_a_thread(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[float]:
-        if self._forgetting is None or self._forgetting.done():
-            self._forgetting = loop.run_in_executor(None, self.forget)
-        return self._forgetting
+        self._helper.begin()
+        return self._helper.end(loop)
 
     def forget(self) -> float:
         """Let each name be looked up anew. Blocks for as long as cells have made that take; returns how long it did.
@@ -153,6 +156,7 @@ class Lookups:
                 os.close(self._context)
                 os.close(self._layer)
             self._context = self._layer = -1
+        self._helper.close()
 
 
 def _root(zygote: int, folder: str) -> int:

@@ -34,6 +34,7 @@ from . import commands, packages, per_shell
 from .completion import Completer
 from .history import HistoryManager
 from .per_shell import Payloads, PerShell, current_shell
+from .printed import note_quickly
 from .questions import Questions
 from .session import ChannelSession, request_id
 from .streams import OutStream
@@ -245,6 +246,7 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     app.kernel, app.shell = kernel, kernel.shell
     cast(Any, kernel.shell).register_magic_function(_sandbox_magic, "line", "sandbox")
     packages.add_magics(kernel.shell)
+    note_quickly(kernel.shell)
     cast(Any, kernel.shell).payload_manager = Payloads(parent=kernel.shell)
     cast(Any, kernel.shell).configurables.append(app)
     cast(Any, kernel.shell).extension_manager.load_extension("storemagic")  # %store, which stock's application loads

@@ -23,6 +23,7 @@ from .session import ChannelSession, request_id, write_raw
 PIECE_CHARS = 4 * 1024 * 1024  # at most 24 MiB of JSON, below the bound of a frame
 _QUICK_CHARS = 8 * 1024  # with escapes never more than one packet
 _NO_PREFIX = (None, b"", b"")
+_getpid = os.getpid
 
 
 class OutStream(iostream.OutStream):
@@ -44,7 +45,7 @@ class OutStream(iostream.OutStream):
         self._descriptor = descriptor
         self._master_pid = os.getpid()
         self._local = threading.local()
-        self._local.hooks = []  # to find no such attribute takes three times as long, with each write
+        self._hooked = False  # a thread of the cells has had hooks at some time
         self._parent_header: contextvars.ContextVar[dict[str, Any]] = contextvars.ContextVar("parent_header")
         self._parent_header.set({})
         self._parent_header_global = {}
@@ -64,7 +65,7 @@ class OutStream(iostream.OutStream):
         if not isinstance(string, str):
             raise TypeError(f"write() argument must be str, not {type(string)}")
         link = self._link
-        if link is None or os.getpid() != link.pid:
+        if link is None or _getpid() != link.pid:
             self._write_from_fork(string)
             return len(string)
         if not string:
@@ -73,7 +74,7 @@ class OutStream(iostream.OutStream):
             header = self._parent_header.get()
         except LookupError:  # a thread of the cell: it has no context of its own
             header = self._parent_header_global
-        if getattr(self._local, "hooks", None):
+        if self._hooked and getattr(self._local, "hooks", None):
             self._write_through_hooks(string, header)
             return len(string)
         known, prefix, line_end = self._prefix
@@ -91,6 +92,11 @@ class OutStream(iostream.OutStream):
             text = encode_basestring(string[at : at + PIECE_CHARS]).encode("utf-8", SURROGATES)
             link.send(split(prefix + text + b"}"))
         return len(string)
+
+    def register_hook(self, hook: Any) -> None:
+        """As the base class."""
+        super().register_hook(hook)  # type: ignore[no-untyped-call]
+        self._hooked = True
 
     def _write_through_hooks(self, string: str, header: dict[str, Any]) -> None:
         message: Any = self.session.msg("stream", {"name": self.name, "text": string}, parent=header)

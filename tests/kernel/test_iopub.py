@@ -93,3 +93,43 @@ def test_what_nobody_wants_to_hear_is_held_for_a_while_only(
             return await _until(client)
 
     assert asyncio.run(serve()) == [b"kernel.stream", b"new"]
+
+
+def test_what_is_to_be_sent_soon_comes_before_all_else_and_by_itself(socket: zmq.Socket[bytes]) -> None:
+    socket.bind("tcp://127.0.0.1:*")
+    iopub = IOPub(socket, Session(key=b"k"))
+
+    def soon(text: bytes) -> None:
+        iopub.soon(lambda: iopub.send_multipart([b"kernel", text]))
+
+    async def serve() -> list[bytes]:
+        iopub.start_on(asyncio.get_running_loop())
+        with _subscriber(socket) as client:
+            await _until(client)
+            soon(b"1")
+            soon(b"2")
+            assert not client.poll(20)
+            iopub.send_multipart([b"kernel", b"3"])
+            soon(b"4")
+            found = [await _until(client) for _ in range(4)]
+            assert not client.poll(0), "each of them once"
+            return [message[1] for message in found]
+
+    assert asyncio.run(serve()) == [b"1", b"2", b"3", b"4"]
+
+
+def test_one_that_fails_does_not_take_the_others_along(socket: zmq.Socket[bytes]) -> None:
+    socket.bind("tcp://127.0.0.1:*")
+    iopub, sent = IOPub(socket, Session(key=b"k")), []
+
+    async def serve() -> None:
+        iopub.start_on(asyncio.get_running_loop())
+        iopub.soon(lambda: sent.append(1))
+        iopub.soon(lambda: 1 // 0)
+        iopub.soon(lambda: sent.append(2))
+        with pytest.raises(ZeroDivisionError):
+            iopub.catch_up()
+        iopub.catch_up()
+
+    asyncio.run(serve())
+    assert sent == [1, 2]

@@ -157,3 +157,35 @@ def test_replaced_stdout_does_not_hinder_the_reply(k: Front) -> None:
     assert k.run("1").reply["status"] in ("ok", "error")
     k.run("sys.stdout = keep")
     assert k.good("print('back')").stdout == "back\n"
+
+
+_PRINTS = """
+import sys
+print('a', 1)
+print('b', end='')
+sys.stderr.write('c')
+print('')
+display(2)
+print('d')
+print('e', file=sys.stderr)
+"""
+
+
+def test_what_is_printed_is_noted_as_ipython_does(shared: Front) -> None:
+    noted = "[(o.output_type, o.bundle) for o in get_ipython().history_manager.outputs[len(In) - 2]]"
+    shared.good("sh = get_ipython(); ours = sh._tee")
+    shared.good(_PRINTS)
+    shared.good(f"first = {noted}")
+    shared.good("sh._tee = type(sh)._tee.__get__(sh)")
+    shared.good(_PRINTS)
+    shared.good(f"second = {noted}; sh._tee = ours")
+    assert shared.good("first == second, len(first) > 3, 'write' in vars(sys.stdout)").result == "(True, True, True)"
+
+
+def test_a_stream_of_ones_own_gets_what_ipython_hands_to_it(shared: Front) -> None:
+    shared.good(
+        "import sys\nclass Own:\n  text = []\n  def write(self, string, *, loud=False):\n"
+        "    self.text.append((string, loud))\n  def flush(self): pass\nkept, sys.stdout = sys.stdout, Own()"
+    )
+    shared.good("sys.stdout.write('x', loud=True)")
+    assert shared.good("own, sys.stdout = sys.stdout, kept\nown.text").result == "[('x', True)]"

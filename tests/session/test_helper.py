@@ -1,0 +1,96 @@
+"""The thread that does what may never end."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox_kernel.session.helper import Helper
+
+
+class Work:
+    def __init__(self) -> None:
+        self.done, self.held = 0, threading.Event()
+        self.threads: set[int] = set()
+        self.held.set()
+
+    def __call__(self) -> float:
+        self.held.wait(60)
+        self.threads.add(threading.get_ident())
+        self.done += 1
+        return float(self.done)
+
+
+@pytest.fixture
+def work() -> Iterator[Work]:
+    work = Work()
+    yield work
+    work.held.set()
+
+
+def test_one_thread_for_all_times(work: Work) -> None:
+    helper = Helper(work)
+    assert not helper.busy and helper.wait(0)
+    for done in range(1, 4):
+        helper.begin()
+        assert helper.wait(60) and not helper.busy and work.done == done
+    assert len(work.threads) == 1 and threading.get_ident() not in work.threads
+    helper.close()
+
+
+def test_one_at_a_time(work: Work) -> None:
+    work.held.clear()
+    helper = Helper(work)
+    helper.begin()
+    helper.begin()
+    assert helper.busy and not helper.wait(0.001)
+    work.held.set()
+    assert helper.wait(60) and work.done == 1
+    helper.close()
+
+
+def test_the_loop_hears_of_the_end(work: Work) -> None:
+    async def listen() -> None:
+        loop, helper = asyncio.get_running_loop(), Helper(work)
+        assert await helper.end(loop) == 0.0, "nothing was begun"
+        for done in (1.0, 2.0, 3.0):
+            work.held.clear()
+            helper.begin()
+            end = helper.end(loop)
+            assert helper.end(loop) is end
+            await asyncio.sleep(0)
+            assert not end.done()
+            work.held.set()
+            assert await asyncio.wait_for(end, 60) == done and not helper.busy
+        helper.begin()
+        assert helper.wait(60)
+        assert await helper.end(loop) == 4.0, "it had ended already"
+        helper.close()
+
+    asyncio.run(listen())
+
+
+def test_who_ends_it_waits_for_nothing(work: Work) -> None:
+    def thread() -> list[threading.Thread]:
+        return [thread for thread in threading.enumerate() if thread.ident in work.threads]
+
+    helper = Helper(work)
+    helper.begin()
+    assert helper.wait(60)
+    (idle,) = thread()
+    helper.close()
+    helper.close()
+    idle.join(60)
+    assert not idle.is_alive()
+    helper.begin()
+    assert not helper.busy and work.done == 1
+
+    busy = Helper(work)
+    work.held.clear()
+    busy.begin()
+    busy.close()
+    work.held.set()
+    assert busy.wait(60)
