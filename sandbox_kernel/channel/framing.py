@@ -192,13 +192,12 @@ def lone_text(packet: bytes, head: bytes) -> bytes | None:
 
     It may be anything that the sender likes, also more than one value.
     """
-    begins = HEAD_BYTES + len(head)
     size = len(packet)
     if (
-        head and packet[HEAD_BYTES:begins] == head and packet[-1] == _BRACE and size <= PACKET_BYTES
+        head and packet.startswith(head, HEAD_BYTES) and packet[-1] == _BRACE and size <= PACKET_BYTES
         and _WHOLE.unpack_from(packet) == (FIRST | LAST, size - HEAD_BYTES, 0)
     ):  # fmt: skip
-        return packet[begins:-1]
+        return packet[HEAD_BYTES + len(head) : -1]
     return None
 
 

@@ -153,6 +153,9 @@ class SandboxApp(IPKernelApp):
 
     def init_kernel(self) -> None:
         """Make the kernel and hand it the sandbox."""
+        # (The application's logger takes all, and its handler drops what is below the level: after a record was made of
+        # each reply.)
+        self.log.setLevel(self.log_level)
         super().init_kernel()
         self.kernel.attach(self.zygote, self.resolved, self.denials, self.plans)
         self.kernel.sandbox.supervisor.group = self.group

@@ -32,7 +32,7 @@ async def end_cell(
     """
     files = session.files
     try:
-        report = await asyncio.to_thread(files.collect) if files.changed else Report()
+        report = await files.errands.run(files.collect) if files.changed else Report()
     except Exception as fault:  # ours; the cell must not wait for ever
         report = Report(inside=[("files of this cell", f"a fault of the sandbox: {type(fault).__name__}")])
     news, how = files.news(report)

@@ -26,6 +26,7 @@ from ..policy import Files
 from ..report import CAN_BE_KEPT, EARLIER, NOT_DATA, unkept_text
 from .aside import Aside, Layer
 from .held import Held, Report
+from .helper import Errands
 from .kept import KeptFiles, owner_in
 from .lookups import BUSY_S, Lookups
 from .mirror import Mirror, Names, descend
@@ -72,6 +73,7 @@ class FileGate:
         self._beginning: asyncio.Future[None] | None = None
         self._storing: asyncio.Future[None] | None = None
         self.aside: Aside | None = None
+        self.errands = Errands()
 
     @classmethod
     def of(
@@ -114,7 +116,7 @@ class FileGate:
         with self._lock:
             if self._layer >= 0:
                 os.close(self._layer)
-            for part in (self._mirror, self.lookups, self._disk, self.aside):
+            for part in (self._mirror, self.lookups, self._disk, self.aside, self.errands):
                 if part is not None:
                     part.close()
             self._layer, self._mirror = -1, None
@@ -157,9 +159,9 @@ class FileGate:
             await asyncio.wait([self._beginning])
             self._beginning = None
         if self._disk.written:
-            await asyncio.to_thread(self._give_way)
+            await self.errands.run(self._give_way)
         if self._mirror is not None:
-            await asyncio.to_thread(self._refresh)
+            await self.errands.run(self._refresh)
         elif self.lookups is not None:
             await self.lookups.look_again()
 

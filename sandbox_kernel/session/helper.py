@@ -5,7 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable
+from typing import Any, TypeVar
+
+BRIEF_S = 0.002  # that the whole front waits for a thread: it has nothing else to do in most cases
+_T = TypeVar("_T")
 
 
 class Helper:
@@ -84,3 +89,48 @@ class Helper:
                 self._told()
             if self._closed:
                 return
+
+
+class Errands:
+    """Work that may block, done in another thread; what is done before that could be noticed waits for no loop."""
+
+    def __init__(self) -> None:
+        self._helper = Helper(self._do)
+        self._errand: Callable[[], Any] = lambda: None
+
+    def _do(self) -> float:
+        began = time.perf_counter()
+        self._errand()
+        return time.perf_counter() - began
+
+    async def run(self, work: Callable[[], _T]) -> _T:
+        """As `asyncio.to_thread`.
+
+        Raises:
+            Exception: what `work` raises.
+        """
+        if self._helper.busy:
+            return await asyncio.to_thread(work)
+        found: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        outcome: list[Callable[[], None]] = []
+
+        def errand() -> None:
+            try:
+                value = work()
+                outcome.append(lambda: found.set_result(value))
+            except BaseException as error:
+                fault = error
+                outcome.append(lambda: found.set_exception(fault))
+
+        self._errand = errand
+        self._helper.begin()
+        if not self._helper.wait(BRIEF_S):
+            await asyncio.wait([self._helper.end(asyncio.get_running_loop())])
+        if not outcome:  # it was closed
+            return await asyncio.to_thread(work)
+        outcome[0]()
+        return await found
+
+    def close(self) -> None:
+        """Let the thread end; what is run later is run in another one. Idempotent."""
+        self._helper.close()

@@ -24,14 +24,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .. import linux
-from .helper import Helper
+from .helper import BRIEF_S, Helper
 from .mirror import SETTLED_NS, Names, descend
 from .paced import Paced
 
 BUSY_S = 0.25  # between two times while a cell runs: it may be waiting for a file
 IDLE_S = 1.0  # between cells: threads, and callbacks of widgets
 PATIENCE_S = 0.5  # how long a cell waits for it
-_BRIEF_S = 0.002  # and how long the whole front does, which has nothing else to do in most cases
 FOLDERS = 200  # of the layer, whose time of change is kept up
 REFUSED = "What other programs change in the notebook's folder may show late: its private layer cannot look again ({})."
 
@@ -98,7 +97,7 @@ class Lookups:
         if helper.busy:  # it may have been at the names already
             await asyncio.wait([helper.end(loop)], timeout=PATIENCE_S)
         helper.begin()
-        if not helper.wait(_BRIEF_S if give_up - loop.time() > _BRIEF_S else 0.0):
+        if not helper.wait(BRIEF_S if give_up - loop.time() > BRIEF_S else 0.0):
             await asyncio.wait([helper.end(loop)], timeout=max(0.0, give_up - loop.time()))
 
     def _in_a_thread(self, loop: asyncio.AbstractEventLoop) -> asyncio.Future[float]:

@@ -159,3 +159,23 @@ def test_cells_can_ask_for_the_messages_that_the_kernel_answers(start: Start) ->
     assert asked.strip() == request["header"]["msg_id"]
     for channel in ("shell", "control"):
         assert kernel.good(f"print(k._parent_ident[{channel!r}])").stdout == f"[{session.bsession!r}]\n"
+
+
+def test_many_requests_at_once_are_answered_in_order_and_each_is_busy_first(kernel: Running) -> None:
+    """Replies pass no queue, and what says that a cell begins waits for the worker to have it: nothing is overtaken."""
+    names = [kernel.client.execute(f"print({number})") for number in range(40)]
+    replies = [kernel.client.get_shell_msg(timeout=50)["parent_header"]["msg_id"] for _ in names]
+    assert replies == names
+    seen: dict[str, list[str]] = {name: [] for name in names}
+    while not all("idle" in kinds for kinds in seen.values()):
+        message = kernel.client.get_iopub_msg(timeout=50)
+        kind = message["content"].get("execution_state", message["msg_type"])
+        seen.get(message["parent_header"].get("msg_id"), []).append(kind)
+    assert all(kinds == ["busy", "execute_input", "stream", "idle"] for kinds in seen.values())
+
+
+def test_what_is_asked_after_a_failed_cells_reply_is_not_aborted_with_the_rest(kernel: Running) -> None:
+    for _ in range(20):
+        failed = kernel.client.execute("1 / 0")
+        assert reply_to(kernel, failed)["status"] == "error"
+        assert reply_to(kernel, kernel.client.execute("1"))["status"] == "ok"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandbox_kernel.session.helper import Helper
+from sandbox_kernel.session.helper import Errands, Helper
 
 
 class Work:
@@ -94,3 +94,41 @@ def test_who_ends_it_waits_for_nothing(work: Work) -> None:
     busy.close()
     work.held.set()
     assert busy.wait(60)
+
+
+def test_errands_give_what_the_work_gives_in_another_thread() -> None:
+    def wrong() -> None:
+        raise ValueError("wrong")
+
+    async def run() -> None:
+        errands, here = Errands(), threading.get_ident()
+        threads = {await errands.run(threading.get_ident) for _ in range(3)}
+        assert len(threads) == 1 and here not in threads
+        with pytest.raises(ValueError, match="wrong"):
+            await errands.run(wrong)
+        errands.close()
+        assert await errands.run(lambda: 5) == 5
+
+    asyncio.run(run())
+
+
+def test_a_long_errand_holds_up_neither_the_loop_nor_another_one() -> None:
+    over = threading.Event()
+
+    async def run() -> None:
+        errands = Errands()
+        first = asyncio.ensure_future(errands.run(lambda: over.wait(60)))
+        while not errands._helper.busy:
+            await asyncio.sleep(0)
+        try:
+            assert await errands.run(lambda: 2) == 2 and not first.done()
+            broken_off = asyncio.ensure_future(errands.run(lambda: over.wait(60)))
+            await asyncio.sleep(0.01)
+            broken_off.cancel()
+        finally:
+            over.set()
+        assert await first is True
+        assert await errands.run(lambda: 3) == 3
+        errands.close()
+
+    asyncio.run(run())
