@@ -58,6 +58,7 @@ class Execution(LoopProofs, Expressions):
         self.unended: list[int] = []
         self.floats = False
         self.snapshots: set[int] = set()
+        self.iterables: set[int] = set()
         self.definitions: list[Term] = []
         self._quotients: dict[tuple[int, int], Term] = {}
         self.loops: dict[int, tuple[ast.expr | None, ast.expr | None]] = {}
@@ -148,7 +149,8 @@ class Execution(LoopProofs, Expressions):
                 arguments[parameter] = self.value(argument, when)
             else:
                 default = default_of(function, parameter)
-                if not isinstance(default, (ast.Constant, ast.UnaryOp)):
+                number = default.operand if isinstance(default, ast.UnaryOp) else default
+                if default is None or not isinstance(number, ast.Constant):  # it was evaluated elsewhere
                     raise Outside(f"the default of {parameter}", default)
                 arguments[parameter] = self.value(default, when)
         if not self.possible(when):
@@ -227,7 +229,8 @@ class Execution(LoopProofs, Expressions):
                     self._frames[-1].returned.append((self.state, found))
                 return None
             case ast.Assign(targets=targets, value=value):
-                found = self.value(value)
+                apart = len(targets) == 1 and isinstance(targets[0], (ast.Tuple, ast.List))
+                found = self.iterated(value) if apart else self.value(value)
                 for target in targets:
                     self.unpack(target, found, True, None)
             case ast.AnnAssign(target=target, value=value):
@@ -317,7 +320,7 @@ class Execution(LoopProofs, Expressions):
         ended: list[State] = []
         state: State | None = self.state
         self.snapshots = set()
-        items = self.value(node.iter) if isinstance(node, ast.For) else None
+        items = self.iterated(node.iter) if isinstance(node, ast.For) else None
         shape = self._shape(items) if isinstance(node, ast.For) else ()
         watched = {number: self.state.heap[number] for number in self.snapshots}
         place, way = 0, len(self.state.path)

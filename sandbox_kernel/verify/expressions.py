@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
 from . import arithmetic
 from .sequences import Sequences
 from .state import held
-from .subset import BUILTINS, Outside
+from .subset import BUILTINS, ITERATORS, Outside
 from .values import (
     Choice,
     Forgotten,
@@ -30,6 +30,9 @@ from .values import (
     negated,
     spread,
 )
+
+# Built-in functions that go through an argument once.
+_GO_THROUGH = frozenset(("all", "any", "enumerate", "list", "max", "min", "sorted", "sum", "tuple", "zip"))
 
 
 class Expressions(Sequences):
@@ -216,17 +219,18 @@ class Expressions(Sequences):
     # ------------------------------------------------------------ comprehensions
 
     def comprehended(
-        self, element: ast.expr, generators: Sequence[ast.comprehension], when: Term
-    ) -> Iterator[tuple[Term, Value]]:
-        """(condition under which it is there, value) of each element."""
+        self, element: ast.expr, generators: Sequence[ast.comprehension], when: Term,
+        wanted: Callable[[], Term] = lambda: True,
+    ) -> Iterator[tuple[Term, Value]]:  # fmt: skip
+        """(condition under which it is there, value) of each element; `wanted`: whether one more is asked for."""
         first, *rest = generators
         if first.is_async:
             raise Outside("an async comprehension", element)
-        for present, item in self.elements(self.value(first.iter, when), when, first.iter):
+        for present, item in self.elements(self.iterated(first.iter, when), when, first.iter):
             names: dict[str, Value] = {}
             self.inner_names.append(names)
             try:
-                reached = all_of((when, present))
+                reached = all_of((when, present, wanted()))
                 self.unpack(first.target, item, reached, names)
                 condition: Term = present
                 for test in first.ifs:
@@ -237,7 +241,7 @@ class Expressions(Sequences):
                 if condition is False:
                     continue
                 if rest:
-                    for inner, value in self.comprehended(element, rest, reached):
+                    for inner, value in self.comprehended(element, rest, reached, wanted):
                         yield all_of((condition, inner)), value
                 else:
                     yield condition, self.value(element, reached)
@@ -268,8 +272,10 @@ class Expressions(Sequences):
         if node.keywords or any(isinstance(arg, ast.Starred) for arg in node.args):
             raise Outside(f"{name} with keywords or *", node)
         match name, node.args:
-            case "any" | "all", [ast.GeneratorExp() | ast.ListComp() as made]:
-                return self._quantified(name, list(self.comprehended(made.elt, made.generators, when)))
+            case "any" | "all", [ast.ListComp() as made]:
+                return self._quantified(name, self.comprehended(made.elt, made.generators, when))
+            case "any" | "all", [ast.GeneratorExp() as made]:
+                return self._until_decided(name, made, when)
             case "sum", [ast.GeneratorExp() as made, *start]:
                 total: Value = self.value(start[0], when) if start else 0
                 for condition, value in self.comprehended(made.elt, made.generators, when):
@@ -281,9 +287,25 @@ class Expressions(Sequences):
                 return self._applied(name, [self.value(whole, when)], node, when)
         if any(isinstance(arg, ast.GeneratorExp) for arg in node.args):
             raise Outside(f"a generator given to {name}", node)
-        return self._applied(name, [self.value(arg, when) for arg in node.args], node, when)
+        if name in ITERATORS and id(node) not in self.iterables:
+            raise Outside(f"what {name} gives as a value: it is used up by what goes through it", node)
+        take = self.iterated if name in _GO_THROUGH else self.value
+        return self._applied(name, [take(arg, when) for arg in node.args], node, when)
 
-    def _quantified(self, name: str, made: list[tuple[Term, Value]]) -> Term:
+    def iterated(self, node: ast.expr, when: Term = True) -> Value:
+        """The value of an expression that something goes through from here, once."""
+        self.iterables.add(id(node))
+        return self.value(node, when)
+
+    def _until_decided(self, name: str, made: ast.GeneratorExp, when: Term) -> Term:
+        """``any`` or ``all`` of a generator: what comes after the element that decides is not evaluated."""
+        undecided: list[Term] = []
+        for condition, value in self.comprehended(made.elt, made.generators, when, lambda: all_of(undecided)):
+            true = self.truth(value)
+            undecided.append(negated(all_of((condition, true if name == "any" else negated(true)))))
+        return negated(all_of(undecided)) if name == "any" else all_of(undecided)
+
+    def _quantified(self, name: str, made: Iterable[tuple[Term, Value]]) -> Term:
         if name == "any":
             return any_of(all_of((condition, self.truth(value))) for condition, value in made)
         return all_of(any_of((negated(condition), self.truth(value))) for condition, value in made)
@@ -304,7 +326,7 @@ class Expressions(Sequences):
             case "range", [_, *_] if len(arguments) <= 3:
                 return self.range(arguments, when)
             case "any" | "all", [items]:
-                return self._quantified(name, list(self.elements(items, when, node)))
+                return self._quantified(name, self.elements(items, when, node))
         return self.of_items(name, arguments, node, when)
 
     def _number(self, name: str, value: Value, when: Term) -> Value:

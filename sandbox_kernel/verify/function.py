@@ -53,7 +53,7 @@ def verify_function(
         timeout_s: time for the whole answer, in seconds.
         invariants: for the function's loops in the order of the text, None for a loop that is unrolled. A loop with
             an invariant is followed for any number of turns.
-        variants: for the same loops, a number that falls with every turn and is never negative; shows that a
+        variants: for the same loops, a whole number that falls with every turn and is never negative; shows that a
             ``while`` loop ends.
         replay: gets a program and returns what it prints; None: the sandbox where there is one, else an evaluator of
             the same part of Python that is part of this package.

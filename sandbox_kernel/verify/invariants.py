@@ -93,7 +93,10 @@ class LoopProofs(Expressions):
         frame.broke, frame.continued = [], []
         self.state = state
         kinds = {name: _kind(value) for name, value in state.names.items()}
+        shapes = {number: _shape(items) for number, items in state.heap.items()}
         measure: Value = self.value(variant) if variant is not None else 0
+        if _kind(measure) not in ("int", "bool"):  # halves fall for ever
+            raise Outside("a variant that is no whole number", node)
         before: Value = state.names.get(counter, 0)
         end = self.block(node.body, self.state)
         end = join([*frame.continued, *([end] if end is not None else [])])
@@ -104,6 +107,8 @@ class LoopProofs(Expressions):
             changed = [n for n, kind in kinds.items() if n in end.names and kind and _kind(end.names[n]) != kind]
             if changed:
                 raise Outside(f"{changed[0]}, which changes its kind in a loop that has an invariant", node)
+            if any(_shape(end.heap[number]) != shape for number, shape in shapes.items()):
+                raise Outside("a list whose length or kinds change in a loop that has an invariant", node)
             if counter:
                 end.names[counter] = before + 1
             self._shown(self.truth(self.value(invariant)), f"that a turn of the loop in line {node.lineno} keeps its "
@@ -118,11 +123,10 @@ class LoopProofs(Expressions):
 
     def _forget(self, node: ast.While | ast.For, state: State) -> None:
         """Give every name that the loop binds, and every list if it may change one, a value that is not known."""
-        bound = {inner.id for statement in node.body for inner in ast.walk(statement)
-                 if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}  # fmt: skip
-        for name in bound:
+        again = [*node.body, *([node.test] if isinstance(node, ast.While) else [])]
+        every = [inner for part in again for inner in ast.walk(part)]
+        for name in {e.id for e in every if isinstance(e, ast.Name) and isinstance(e.ctx, ast.Store)}:
             state.names[name] = _unknown(name, state.names.get(name, UNBOUND))
-        every = [inner for statement in node.body for inner in ast.walk(statement)]
         stores = any(isinstance(e, ast.Subscript) and isinstance(e.ctx, ast.Store) for e in every)
         if stores or any(isinstance(e, ast.Call) for e in every):
             for number, held in state.heap.items():
@@ -146,6 +150,11 @@ class LoopProofs(Expressions):
 
 def _kind(value: Value) -> str:
     return "bool" if is_bool(value) else "int" if is_int(value) else "float" if is_real(value) else ""
+
+
+def _shape(held: Value) -> tuple[str, ...] | None:
+    """The kinds of a list's items; None when its length is one of several."""
+    return tuple(map(_kind, held.items)) if isinstance(held, Items) else None
 
 
 def _unknown(name: str, value: Value) -> Value:

@@ -38,6 +38,7 @@ class Sequences:
     locals: set[str]
     inner_names: list[dict[str, Value]]
     bound: int
+    iterables: set[int]  # expressions, by id(), that something goes through
     snapshots: set[int]  # lists of which enumerate, zip and reversed have taken the elements
 
     # Given by the classes that build on this one.

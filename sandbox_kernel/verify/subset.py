@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 Definition = ast.FunctionDef
@@ -11,6 +12,7 @@ BUILTINS = frozenset(
     ("abs", "min", "max", "len", "sum", "any", "all", "int", "float", "bool", "divmod", "pow", "range", "list", "tuple",
      "sorted", "enumerate", "zip", "reversed")
 )  # fmt: skip
+ITERATORS = frozenset(("enumerate", "reversed", "zip"))  # what they give is no list
 EXCEPTIONS = frozenset(
     ("ArithmeticError", "AssertionError", "Exception", "IndexError", "KeyError", "LookupError", "NotImplementedError",
      "OverflowError", "RuntimeError", "TypeError", "ValueError", "ZeroDivisionError")
@@ -60,12 +62,14 @@ class Program:
         constants: values that are bound once, as expressions.
         others: names bound in any other way, and how ("imported from math").
         loose: whether there is other code at top level, which is not looked at.
+        again: whether a function is defined more than once.
     """
 
     functions: dict[str, Definition] = field(default_factory=dict)
     constants: dict[str, ast.expr] = field(default_factory=dict)
     others: dict[str, str] = field(default_factory=dict)
     loose: bool = False
+    again: bool = False
 
     @classmethod
     def of(cls, code: str) -> Program:
@@ -85,6 +89,10 @@ class Program:
         program = cls()
         for node in tree.body:
             program._add(node)
+            program.loose = program.loose or any(map(_acts, _evaluated(node)))
+        if program.again:  # which one a value was made by is not followed
+            for name in [name for name, value in program.constants.items() if any(map(_acts, ast.walk(value)))]:
+                program._other(name, "made by a call before a function was defined again")
         declared = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
         for name in declared:
             program._other(name, "changed by a global statement")
@@ -96,6 +104,7 @@ class Program:
                 if name in self.constants or name in self.others:
                     self._other(name, "bound several times")
                 else:
+                    self.again = self.again or name in self.functions
                     self.functions[name] = node
             case ast.AsyncFunctionDef(name=name):
                 self._other(name, "an async function")
@@ -107,6 +116,10 @@ class Program:
             case ast.ImportFrom(module=module, names=names):
                 for alias in names:
                     self._other(alias.asname or alias.name, f"imported from {module}")
+                if names[0].name == "*":
+                    self.loose = True
+                    for name in (*BUILTINS, *self.functions, *self.constants):
+                        self._other(name, f"perhaps imported from {module} by *")
             case ast.Expr(value=ast.Constant()) | ast.Pass():
                 pass
             case ast.Assign(targets=[ast.Name(id=name)], value=value) | ast.AnnAssign(target=ast.Name(id=name),
@@ -133,6 +146,33 @@ class Program:
     def known(self, name: str) -> bool:
         """Whether the code binds this name at top level."""
         return name in self.functions or name in self.constants or name in self.others
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of a definition at top level that Python evaluates at once: not what is inside functions."""
+    match node:
+        case ast.If() | ast.Expr(value=ast.Constant()):
+            return  # what of it matters was looked at
+        case ast.FunctionDef() | ast.AsyncFunctionDef():
+            plain = {"classmethod", "dataclass", "property", "staticmethod"}
+            for decorator in node.decorator_list:
+                if not (isinstance(decorator, ast.Name) and decorator.id in plain):
+                    yield ast.Call(decorator, [], [])
+            parts: list[ast.AST] = [node.args, *([node.returns] if node.returns else [])]
+        case ast.Lambda():
+            parts = [node.args]
+        case _:
+            yield node
+            parts = list(ast.iter_child_nodes(node))
+    for part in parts:
+        yield from _evaluated(part)
+
+
+def _acts(node: ast.AST) -> bool:
+    """Whether it may do more than give a value: bind a name or call what is not known."""
+    if isinstance(node, ast.Call):
+        return not (isinstance(node.func, ast.Name) and node.func.id in BUILTINS)
+    return isinstance(node, (ast.NamedExpr, ast.Await))
 
 
 def spec_expression(text: str, what: str) -> ast.expr:

@@ -314,6 +314,26 @@ class TestInvariants:
         code = "def f(n):\n    i = 5\n    for i in range(n):\n        pass\n    return i\n"
         assert verify_function(code, "f", "True", "result == (n - 1 if n > 0 else 5)", invariants=["True"]).proved
 
+    @pytest.mark.parametrize("turn", ["xs.append(i)", "g(xs)", "xs[0] = xs[0] / 3"])
+    def test_a_list_whose_shape_changes_with_the_turns(self, turn: str) -> None:
+        helper = "def g(xs):\n    xs.append(1)\n"
+        code = f"{helper}def f(n):\n    xs = [8]\n    for i in range(n):\n        {turn}\n    return xs\n"
+        verdict = verify_function(code, "f", "n >= 0", "len(result) == 1 and result[0] // 1 == result[0]",
+                                  invariants=["True"])  # fmt: skip
+        assert verdict.status == "outside" and "length or kinds change" in verdict.message and verdict.line == 5
+
+    def test_what_the_loop_s_own_condition_changes(self) -> None:
+        code = "def f(n):\n    y = 0\n    while (y := y + 1) < n:\n        pass\n    return y\n"
+        assert verify_function(code, "f", "n >= 0", "result == 1", invariants=["y < 5"]).refuted
+        helper = "def g(xs):\n    xs[0] += 1\n    return xs[0]\n"
+        code = f"{helper}def f(n):\n    xs = [0]\n    while g(xs) < n:\n        pass\n    return xs[0]\n"
+        assert verify_function(code, "f", "n >= 0", "result == 1", invariants=["xs[0] < 5"]).refuted
+
+    def test_halves_fall_for_ever(self) -> None:
+        code = "def f(x: float):\n    while x > 0:\n        x = x / 2\n    return x\n"
+        verdict = verify_function(code, "f", "x > 0", "False", invariants=["x > 0"], variants=["x"])
+        assert verdict.status == "outside" and "no whole number" in verdict.message
+
     def test_more_invariants_than_loops(self) -> None:
         with pytest.raises(ValueError, match="2 invariants and 1 loops"):
             verify_function(TRIANGLE, "triangle", invariants=["True", "True"])
@@ -348,6 +368,13 @@ OUTSIDE: list[tuple[str, str, int, int]] = [
      "a change of a list", 2, 5),
     ("def f(x):\n    a = [x]\n    return [a.append(y) for y in (1, 2)]", "append in the midst", 3, 13),
     ("N = ([0],)\ndef f(x):\n    N[0][0] += 1\n    return N[0][0]", "the name N", 3, 5),
+    ("def f(xs: list[int]):\n    z = zip(xs, xs)\n    return sum(x for x, y in z) - sum(x for x, y in z)",
+     "what zip gives as a value", 2, 9),
+    ("def f(x):\n    return reversed([1, x])[0]", "what reversed gives as a value", 2, 12),
+    ("from m import *\ndef f(x):\n    return abs(x)", "perhaps imported from m by *", 3, 12),
+    ("def g(): return 1\nN = g()\ndef g(): return 2\ndef f(x):\n    return N", "before a function was defined again",
+     5, 12),
+    ("X = 1\ndef g(a, b=-X):\n    return b\ndef f(X):\n    return g(1)", "the default of b", 2, 12),
     ("def f(xs: list[int]):\n    for x in xs:\n        xs.append(x)\n    return xs",
      "length of the list that a loop", 2, 5),
 ]  # fmt: skip
@@ -415,6 +442,36 @@ class TestTypes:
         assert verify_function(code, "f", post="result == 5").proved
         code = "def f(x):\n    b = []\n    for i, y in enumerate([x, 1]):\n        b.append(y + i)\n    return b\n"
         assert verify_function(code, "f", post="result == [x, 2]").proved
+
+    @pytest.mark.parametrize("before", [
+        "N = (abs := 3)", "_ = globals().update(abs=lambda x: -7)", "def g(x=exec('abs = len')): pass",
+        "@register\ndef g(): pass", "class A:\n    exec('abs = len')", "def g(x=(lambda y=print(): y)): pass",
+    ])  # fmt: skip
+    def test_definitions_that_do_more_than_define(self, before: str) -> None:
+        code = f"{before}\ndef f(x):\n    return abs(x)\n"
+        assert verify_function(code, "f", post="result >= 0").status == "conditional"
+
+    def test_definitions_that_only_define(self) -> None:
+        before = "@dataclass\nclass P:\n    x: int = 0\n    def show(self):\n        print(self.x)\nN = max(3, 4)\n"
+        code = f"{before}async def g(): await h()\nk = lambda x: print(x)\ndef f(x):\n    return abs(x) + N\n"
+        assert verify_function(code, "f", post="result >= 4").proved
+
+    def test_iterators_that_are_gone_through_at_once(self) -> None:
+        code = "def f(xs: list[int]):\n    a, b = reversed(xs)\n    return [b, a] + [y for y, _ in list(zip(xs, xs))]\n"
+        assert verify_function(code, "f", "len(xs) == 2", "result == xs + xs").proved
+
+    @pytest.mark.parametrize(("pre", "post", "status"), [
+        ("a == 1 and b == 0", "result", "proved"), ("a == 1 and b == 0", "not result", "refuted"),
+        ("a == 0", "True", "refuted"), ("any(10 // x > 1 for x in (a, b))", "b != 0", "refuted"),
+        ("not all(10 // x > 1 for x in (a, b))", "b != 0", "proved"),  # where b is 0 the function raises
+        ("not all(10 // x > 1 for x in (a, b))", "not result", "refuted"),
+    ])  # fmt: skip
+    def test_what_comes_after_the_element_that_decides_raises_nothing(self, pre: str, post: str, status: str) -> None:
+        code = "def f(a, b):\n    return any(10 // x > 1 for x in [a, b])\n"
+        allowed = ["ZeroDivisionError"] if post != "True" else []
+        assert verify_function(code, "f", pre, post, raises=allowed).status == status
+        whole = code.replace("(10", "([10").replace("b])", "b]])")  # a list is made before it is looked at
+        assert verify_function(whole, "f", "a == 1 and b == 0").outcome == "raises ZeroDivisionError"
 
     def test_two_lists_are_two(self) -> None:
         code = "def f(xs: list[int], ys: list[int]):\n    xs[0] = 1\n    ys[0] = 2\n    return xs[0]\n"
