@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from html import escape
 from typing import Any
 
 from . import markup, recognise, specs
@@ -215,7 +216,7 @@ _SHOWN_FIRST = {*_RASTER, "image/svg+xml", _PLOTLY, specs.SHOWN_AS, _WIDGET, "ap
 
 
 def _with_note(html: str, note: str) -> str:
-    return f"{html}<p><small>{note}</small></p>"
+    return f"{html}<p><small>{escape(note, quote=False)}</small></p>"  # (it may name what cells have named)
 
 
 def _metadata(out: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:

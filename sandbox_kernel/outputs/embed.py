@@ -82,8 +82,9 @@ _BOKEH_FILES = {
 }  # fmt: skip
 # Models that are code, or that show markup by ways of their own.
 _CODE_MODELS = re.compile(
-    r"CustomJS\w*|HTMLTemplateFormatter|SetValue|OpenURL|CustomAction|ImageURL|.*Tile\w*|Html|HTML\w*"
+    r"CustomJS\w*|HTMLTemplateFormatter|SetValue|OpenURL|CustomAction|ImageURL|\w*Tile\w*|Html|HTML\w*", re.A
 )
+_PACKAGE = re.compile(r"[a-z]\w{0,29}(?=\.)", re.A)
 _WIDGETS = re.compile(
     r'"name": ?"(?:Button|Toggle|Dropdown|CheckboxGroup|RadioGroup|Select|Slider|RangeSlider|TextInput|Div|Paragraph'
     r"|PreText|Spinner|DatePicker|ColorPicker|MultiSelect|MultiChoice|AutocompleteInput|Tabs|Switch|[A-Z]\w*Slider"
@@ -120,6 +121,8 @@ def bokeh(found: tuple[dict[str, Any], list[Any]], removed: Removed) -> str | No
         removed["a bokeh figure (install bokeh beside the kernel to see it)"] += 1
         return None
     docs, items = specs.copy(found[0], _bokeh_rule(removed)), specs.copy(found[1], _plain_rule)
+    if not _only_own(docs, removed):
+        return None
     text = json.dumps(docs)
     parts = [library]
     if _TABLES.search(text) or _WIDGETS.search(text):
@@ -137,6 +140,42 @@ def bokeh(found: tuple[dict[str, Any], list[Any]], removed: Removed) -> str | No
     )
     policy = f"{_BASE}script-src 'nonce-{number}'; connect-src data:"
     return frame(body, policy, height)
+
+
+def _only_own(docs: dict[str, Any], removed: Removed) -> bool:
+    """Leave in each document what consists of bokeh's own models; whether anything is left.
+
+    Packages such as panel add models, whose names begin with the package's. Without their script one of them ends the
+    drawing of all.
+    """
+    left = False
+    for document in docs.values():
+        roots = document.get("roots") if isinstance(document, dict) else None
+        if not isinstance(roots, list):
+            continue
+        own = []
+        for root in roots:
+            if foreign := _foreign_model(root):
+                removed[f"what {foreign} draws by script of its own"] += 1
+            else:
+                own.append(root)
+        document["roots"] = own
+        left = left or bool(own)
+    return left
+
+
+def _foreign_model(root: Any) -> str:
+    """The package that a model in it belongs to when that is not bokeh, else ""."""
+    packages: list[str] = []
+
+    def look(_key: str, value: Any) -> Any:
+        if isinstance(value, dict) and value.get("type") == "object" and "." in (name := str(value.get("name"))):
+            package = _PACKAGE.match(name)
+            packages.append(package[0] if package else "a package")
+        return value
+
+    specs.copy(root, look)
+    return min(packages, default="")
 
 
 def _roots(item: dict[str, Any]) -> list[str]:

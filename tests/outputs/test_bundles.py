@@ -193,12 +193,32 @@ class TestFigures:
             "text/plain", "application/vnd.vegalite.v5+json"]  # fmt: skip
 
     def test_bokehs_script_is_drawn_by_the_library_of_the_front(self) -> None:
-        pytest.importorskip("bokeh")
         script = f"const docs_json = {json.dumps(DOCS)};\n const render_items = {json.dumps(ITEMS)};\n evil()"
         bundle = {"application/javascript": script, "application/vnd.bokehjs_exec.v0+json": ""}
         html = shown(bundle)["data"]["text/html"]
         assert "evil" not in html and html.startswith('<div style="contain: content;')
         assert html.count("<iframe") == 1 and 'sandbox="allow-scripts"' in html and "allow-same-origin" not in html
+
+    @pytest.mark.parametrize("name", ["<img src=x onerror=evil()>Tile", "CustomJS<b>", "a<script>.B", "<b>.C"])
+    def test_a_note_names_no_model_as_cells_have_written_it(self, name: str) -> None:
+        model = {"type": "object", "name": name, "id": "q"}
+        figure = {**DOCS["d1"]["roots"][0], "attributes": {"x": model}}
+        for roots in ([figure], [model], [figure, model]):
+            script = f"docs_json = {json.dumps({'d1': {'roots': roots}})}; render_items = {json.dumps(ITEMS)};"
+            data = shown({"text/html": f"<div><script>{script}</script></div>"})["data"]
+            note = "".join(data.values()).partition("[The sandbox removed")[2]
+            assert not set("<>") & set(note.removesuffix("</small></p>"))
+
+    def test_models_that_are_not_bokehs_end_no_figure(self) -> None:
+        figure, live = DOCS["d1"]["roots"][0], {"type": "object", "name": "panel.models.comm_manager.CommManager"}
+        column = {"type": "object", "name": "Column", "id": "c1", "attributes": {"children": [live]}}
+        note = "[The sandbox removed from this output: what panel draws by script of its own]"
+        for roots, drawn in (([figure, live], True), ([live], False), ([column], False), ([figure, column], True)):
+            script = f"docs_json = {json.dumps({'d1': {'roots': roots}})}; render_items = {json.dumps(ITEMS)};"
+            data = shown({"text/html": f"<div><script>{script}</script></div>", "text/plain": "t"})["data"]
+            html = data.get("text/html", "")
+            assert ("<iframe" in html) == drawn and "CommManager" not in html
+            assert note in (html if drawn else data["text/plain"])
 
     @pytest.mark.parametrize("figure", LINKS, ids=range(len(LINKS)))
     def test_a_plotly_figure_fetches_nothing(self, figure: dict[str, Any]) -> None:
