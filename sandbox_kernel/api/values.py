@@ -6,6 +6,7 @@ import builtins
 import keyword
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from .. import frames
@@ -40,15 +41,20 @@ def unpack(memory: memoryview, most: int) -> Any:
         FrameRefused: it cannot be read here.
         ProtocolError: it is no frame; whoever sent it means harm.
     """
-    # Objects take more than their bytes on the way; a small value has no business to become a large one.
-    budget = frames.Budget(wire_bytes=most, memory_bytes=min(8 * most, 64 * len(memory) + (16 << 20)),
-                           unfolded_bytes=min(8 * most, frames.DEFAULT_BUDGET.unfolded_bytes))  # fmt: skip
+    budget = _budget(most, len(memory))
     try:
         return frames.loads(*transport.unpack(memory, budget=budget), budget=budget)
     except FrameRefused as error:
         if error.in_order:
             raise
         raise ProtocolError(f"a value that is no frame: {error}") from error
+
+
+@lru_cache(maxsize=64)
+def _budget(most: int, size: int) -> frames.Budget:
+    """Objects take more than their bytes on the way; but a small value has no business to become a large one."""
+    return frames.Budget(wire_bytes=most, memory_bytes=min(8 * most, 64 * size + (16 << 20)),
+                         unfolded_bytes=min(8 * most, frames.DEFAULT_BUDGET.unfolded_bytes))  # fmt: skip
 
 
 def variable(name: str) -> str:

@@ -63,6 +63,7 @@ class Checkpoints(Woken):
         self._replaced: asyncio.Future[SandboxError] | None = None
         self._dirty = False  # something may have changed since the newest copy
         self._before: Process | None = None  # the worker at the last look, if it has a copy
+        self._held = 0  # by the worker, in bytes, when that was last asked for
         self._counted_s = 0.0  # of copying since the newest copy was made
         self._cell_s = 0.0  # of that, in the running cell
         self._looked = self._counted_at = 0.0  # when a cell's, and when at all, on the monotonic clock
@@ -250,7 +251,7 @@ class Checkpoints(Woken):
             self._replaced.set_result(error)
         self._disarm()
         self._budget.refill()  # whatever cost the last worker may come again, and one copy fewer is left
-        self._before, self._dirty, self._woken_at = None, False, None
+        self._before, self._dirty, self._woken_at, self._held = None, False, None, 0
         self.names.update(dict.fromkeys(self._owed, "the session was lost before a new copy was made"))
         self._owed = []
         if error.state == "restored":
@@ -349,11 +350,9 @@ class Checkpoints(Woken):
 
     def _affordable(self, *, again: bool = True) -> bool:
         # (The size costs a look at the process. What it was at the last one is near enough to say no.)
-        if not self._wanted or (self._before is not None and self._lacks(self._before.rss, again)):
+        if not self._wanted or self._lacks(self._held, again) or (worker := read_process(self._pid)) is None:
             return False
-        worker = read_process(self._pid)
-        if worker is None:
-            return False
+        self._held = worker.rss
         if 2 * worker.rss > _ROOM * self._memory:
             self.drop(_NO_ROOM)
             return False

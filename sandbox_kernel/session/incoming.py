@@ -38,9 +38,12 @@ class Incoming:
         A worker that goes beyond its pace is made to wait. Between cells, while somebody waits for a reply, it may
         not: the reply stands behind what it writes. (For that of a comm message nobody waits.)
         """
-        cells = self._runs.cells()
+        runs = self._runs
+        if not (runs.beside or runs.main.output.must_wait()):  # the usual case, and it is asked for each packet
+            return self._sink.pressed()
+        cells = runs.cells()
         paced = bool(cells) or all(pending.op == "comm" for pending in self._requests.pending.values())
-        return self._sink.pressed() or (paced and any(run.output.must_wait() for run in cells or [self._runs.main]))
+        return self._sink.pressed() or (paced and any(run.output.must_wait() for run in cells or [runs.main]))
 
     def raw(self, name: str, text: str) -> None:
         """Text that came by the pipes."""

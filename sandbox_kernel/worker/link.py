@@ -32,6 +32,7 @@ _GONE = {errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN, errno.ESHUTDOWN, errno.E
 BROKEN_PROTOCOL = 76  # exit status: the front sent what it must not send
 _ANSWERS = {"input_reply", "input_refused", "room", "room_refused", "host_reply"}
 _FDS_BYTES = socket.CMSG_SPACE(16 * 4)
+_read_json = json.JSONDecoder().raw_decode  # `json.loads` looks for an encoding and for blanks first
 _RECV_FLAGS = socket.MSG_DONTWAIT | socket.MSG_CMSG_CLOEXEC
 _QUICK_FLAGS = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 # What recvmsg() returns for ever once the front has closed its end; Linux echoes the flag.
@@ -257,7 +258,7 @@ class Link:
                 except ProtocolError:
                     leave(BROKEN_PROTOCOL)
                 if frame is not None:
-                    self._sort_in(json.loads(frame.json), frame.buffers)
+                    self._sort_in(_read_json(frame.json.decode())[0], frame.buffers)
                     inbox.fds = []
                 inbox.raw.popleft()
 
