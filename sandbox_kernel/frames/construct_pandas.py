@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from .construct import integers
-from .construct_numpy import Array
+from .construct_numpy import Array, build_array
 from .construct_texts import build_string, few_labels
 from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LENGTH, SLOW_FREQUENCY_LENGTH
 
@@ -45,6 +45,11 @@ def _index_argument(index: Any) -> pd.Index:
     if not isinstance(index, pd.Index):
         raise ValueError("an index is none")
     return index
+
+
+def _axis(receiver: Receiver, index: Any) -> pd.Index:
+    """The index of a table; it may be given by the arguments of `build_index`, which saves a name and a call."""
+    return build_index(receiver, *index) if type(index) is tuple else _index_argument(index)
 
 
 def _unfold(receiver: Receiver, index: pd.Index) -> None:
@@ -258,8 +263,10 @@ def _column(values: Any) -> Any:
 
 
 def build_frame(receiver: Receiver, labels: Any, index: Any, data: Any, attrs: Any, duplicates: Any) -> pd.DataFrame:
-    labels, index = _index_argument(labels), _index_argument(index)
+    labels, index = _axis(receiver, labels), _axis(receiver, index)
     rows = len(index)
+    if type(data) is tuple and len(data) == 4 and type(data[0]) is str:
+        data = build_array(receiver, *data)
     if type(data) is np.ndarray:
         if data.shape != (rows, len(labels)) or not COLUMN_DTYPE.fullmatch(data.dtype.str):
             raise ValueError("a table has another shape than labels")
@@ -293,8 +300,8 @@ def _unchanged(values: Any, index: pd.Index) -> Any:
 
 
 def build_series(receiver: Receiver, data: Any, index: Any, name: Any, attrs: Any, duplicates: Any) -> pd.Series:
-    values = _column(data)
-    if len(values) != len(_index_argument(index)):
+    values, index = _column(data), _axis(receiver, index)
+    if len(values) != len(index):
         raise ValueError("a column has another length than the index")
     hash(name)
     dtype = object if type(values) is np.ndarray and values.dtype == object else None

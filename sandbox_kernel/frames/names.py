@@ -34,7 +34,10 @@ def index(*_: Any) -> NoReturn:
 
 
 def frame(*_: Any) -> NoReturn:
-    """``frame(columns, index, data, attrs, duplicates)``: a DataFrame."""
+    """``frame(columns, index, data, attrs, duplicates)``: a DataFrame.
+
+    An index here and in `series`, and data that is one array, may stand as the arguments of their own names.
+    """
     _refuse()
 
 

@@ -236,8 +236,9 @@ def _frame(sender: Sender, frame: pd.DataFrame, depth: int) -> Call:
             _at(f"column {label(name)}", _values, sender, column, depth + 2) for name, column in frame.items()
         )
     return Call(
-        names.frame, _at("the columns", _index, sender, frame.columns, depth + 1),
-        _at("the index", _index, sender, frame.index, depth + 1), data, _attrs(sender, frame, depth + 1),
+        names.frame, _at("the columns", _index, sender, frame.columns, depth + 1).arguments,
+        _at("the index", _index, sender, frame.index, depth + 1).arguments,
+        data.arguments if type(data) is Call else data, _attrs(sender, frame, depth + 1),
         frame.flags.allows_duplicate_labels,
     )  # fmt: skip
 
@@ -285,7 +286,8 @@ def _ends_alike(frame: pd.DataFrame, width: int) -> bool:
 
 def _series(sender: Sender, series: pd.Series, depth: int) -> Call:
     return Call(
-        names.series, _values(sender, series, depth + 1), _at("the index", _index, sender, series.index, depth + 1),
+        names.series, _values(sender, series, depth + 1),
+        _at("the index", _index, sender, series.index, depth + 1).arguments,
         _label(sender, series.name, depth + 1, "the name"), _attrs(sender, series, depth + 1),
         series.flags.allows_duplicate_labels,
     )  # fmt: skip

@@ -42,12 +42,15 @@ from .same import assert_crosses, assert_same
 I2 = array("<i4", struct.pack("<2i", 1, 2), 2)
 TWO_BYTES = array("|b1", b"\0\1", 2)
 EMPTY_INDEX = words()
+PARTS = ("texts", ("pyarrow", "nan", strings("a", "b")), None), ("range", (0, 1, 1), None)
 
 HONEST: dict[str, Any] = {
     "numbers": int64(1, 2, 3),
     "series": series(int64(1, 2), 2),
     "frame": call("frame", words("a", "b"), labels(2), (int64(1, 2), int64(3, 4)), None, True),
     "block": call("frame", words("a", "b"), labels(1), array("<i8", bytes(16), 1, 2), {"k": 1}, False),
+    "parts": call("frame", *PARTS, ("<i8", (1, 2), "C", bytes(16)), None, True),
+    "series of parts": call("series", int64(1), PARTS[1], "x", None, True),
     "categorical": call("extension", "categorical", array("|i1", b"\0\1\xff", 3), words("a", "b"), False),
     "zoned": call("extension", "zoned", array("<M8[ns]", bytes(8), 1), call("zone", "zoneinfo", "Europe/Paris")),
     "period": call("extension", "period", int64(1), "M"),
@@ -542,6 +545,14 @@ def test_extension_arrays_that_are_none(it: Raw) -> None:
     call("index", "array", (int64(1), "D"), None), call("index", "array", (array("<i8", bytes(8), 1, 1), None), None),
     call("index", "array", (words("a"), None), None), call("index", "array", [int64(1), None], None),
     call("index", "x", (), None),
+    *(call("frame", words("a"), index, array("<i8", bytes(8), 1, 1), None, True)
+      for index in (("range", (0, 1, 1)), ("x", (), None), (), ("range", (0, 2, 1), None), PARTS[1:], [labels(1)],
+                    ("array", (1, None), None), ("range", (0, 1, 1), None, None))),
+    *(call("frame", *PARTS, data, None, True)
+      for data in (("<i8", (1, 2), "C", bytes(15)), ("<i8", (2, 1), "C", bytes(16)), ("|O", (1, 2), "C", bytes(16)),
+                   ("<i8", (1, 2), "X", bytes(16)), ("<i8", (1, 2), "C", "x" * 16), ("<U2", (1, 2), "C", bytes(16)),
+                   ("<i8", (1, 2), "C"), ("|b1", (1, 2), "C", b"\0\2"), ("<i8", (1, -2), "C", b""))),
+    call("series", int64(1), ("range", (0, 2, 1), None), None, None, True),
     call("index", "texts", ("python", "NA", strings("a")), []), call("index", "texts", ("x", "NA", strings("a")), 1),
     call("index", "texts", ("pyarrow", None, strings("a")), 1), call("index", "texts", ("pyarrow", "nan", int64(1)), 1),
     call("index", "texts", ("pyarrow", "nan", ("s", 2, "\0", b"a")), 1), call("index", "texts", ("pyarrow", "nan"), 1),
