@@ -24,6 +24,7 @@ from .paths import (  # fmt: skip
     HOMES,
     LOCAL_READ,
     PROC_SELF_READ,
+    PROCESSORS,
     SECRET_NAMES,
     SYSTEM,
     USER,
@@ -152,6 +153,7 @@ def _assemble(
         notes.append(f"{path} holds folders that are private to the sandbox, so it is not shown.")
     etc = existing((f"/etc/{name}" for name in ETC), links)
     etc = [e for e in etc if not any(inside(e, folder) for folder in system)]
+    processors = [p for p in PROCESSORS if os.path.exists(p)]
     if workspace in code:
         writable, layered, mirrored = False, False, layered or mirrored
         notes.append("The workspace is on the kernel's own import path, so it is read-only.")
@@ -184,7 +186,7 @@ def _assemble(
     veiled = veiled_paths(workspace, hide, secret.links, later, (*code, *data)) if layered else set()
     begun = strange_folders(workspace, who.gid, {*hide, *code}) if layered and who.strategy == "self" else []
 
-    binds = {p: Bind(p) for p in etc} | {p: Bind(p, mapped=_mapped(p, who)) for p in data}
+    binds = {p: Bind(p) for p in (*etc, *processors)} | {p: Bind(p, mapped=_mapped(p, who)) for p in data}
     if workspace:
         binds[workspace] = Bind(
             workspace, writable, mapped=_mapped(workspace, who, must=writable and not layered),
@@ -236,7 +238,7 @@ def _assemble(
     grants += [grant for p in data for grant in grant_around("read", p, () if namespaces else hide)]
     grants += [Grant("device", f"/dev/{name}") for name in DEVICES]
     if namespaces:
-        grants += [Grant("list", "/"), Grant("read", "/etc"), Grant("read", "/proc")]
+        grants += [Grant("list", "/"), *(Grant("read", p) for p in ("/etc", "/proc", *processors))]
         grants += [Grant("read-write", t.path) for t in private]
     else:
         grants += [Grant("read-write", path) for path in (tmp, inner_home, place) if path]

@@ -55,9 +55,11 @@ PROC_SELF_READ = (
     "smaps", "smaps_rollup", "stat", "statm", "status",
 )  # fmt: skip
 
+# How many processors there are, which share a core, and how much of them this container may use.
+PROCESSORS = ("/sys/devices/system/cpu", "/sys/fs/cgroup/cpu.max")
 LOCAL_READ = (
     "/etc/passwd", "/etc/group", "/etc/hosts", "/etc/nsswitch.conf", "/sys/fs/cgroup",
-    "/sys/devices/system/cpu",
+    PROCESSORS[0],
     *(f"/proc/{name}" for name in PROC_READ),
 )  # fmt: skip
 

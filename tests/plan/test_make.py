@@ -102,6 +102,14 @@ def test_parents_come_before_what_lies_in_them(tmp_path: Path) -> None:
         assert not any(inside(earlier, path) and earlier != path for earlier in paths[:at])
 
 
+def test_of_sys_the_processors_are_shown_and_nothing_else(tmp_path: Path) -> None:
+    for plan in _plans(tmp_path, "auto"):
+        if plan.binds:
+            shown = [bind for bind in plan.binds if inside(bind.path, "/sys")]
+            assert {bind.path for bind in shown} - {"/sys/fs/cgroup/cpu.max"} == {"/sys/devices/system/cpu"}
+            assert not any(bind.writable or bind.execute for bind in shown)
+
+
 def test_nothing_of_the_machine_is_shown(tmp_path: Path) -> None:
     shown = {bind.path for bind in _plans(tmp_path)[0].binds}
     assert not shown & {"/", "/etc", "/proc", "/sys", "/dev", "/home", "/root", "/tmp", "/var", "/run"}
