@@ -39,6 +39,8 @@ _INSTEAD = {
 }
 
 _ATTRIBUTE = {
+    "__import__": "Write an import statement.",
+    "__traceback__": "Use traceback.format_exception(error).",
     "__class__": "Use type(value), isinstance(value, ...).",
     "__dict__": "Use the attributes themselves, or dataclasses.asdict.",
     "__bases__": "Use isinstance or issubclass.",
@@ -57,7 +59,10 @@ _HARMLESS = """
     __rpow__ __lshift__ __rshift__ __and__ __rand__ __or__ __ror__ __xor__ __rxor__ __neg__ __pos__ __abs__
     __invert__ __int__ __float__ __complex__ __index__ __round__ __trunc__ __floor__ __ceil__ __copy__ __deepcopy__
     __name__ __qualname__ __module__ __doc__ __version__ __all__ __slots__ __match_args__ __annotations__
-    __dataclass_fields__ __array__ __array_interface__ __file__
+    __dataclass_fields__ __array__ __array_interface__ __file__ __cause__ __context__ __suppress_context__ __notes__
+    __members__ __setattr__ __delattr__ __wrapped__ __defaults__ __kwdefaults__ __dir__ __sizeof__ __fspath__
+    __class_getitem__ __imatmul__ __itruediv__ __ifloordiv__ __imod__ __ipow__ __iand__ __ior__ __ixor__ __ilshift__
+    __irshift__ __rdivmod__ __rlshift__ __rrshift__ __array_ufunc__ __array_function__
     __main__ __future__
 """
 HARMLESS = frozenset(_HARMLESS.split())

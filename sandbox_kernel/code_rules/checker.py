@@ -163,9 +163,12 @@ class _Reader:
                 self._from(node)
             case ast.Name():
                 self._name(node)
-            case ast.Attribute(attr=attr):
+            case ast.Attribute(attr=attr, value=value):
                 self._path(node, self._names.paths(node))
-                self._inner(node, attr)
+                if attr == "__name__" and isinstance(value, ast.Attribute) and value.attr == "__class__":
+                    self._called.add(id(value))  # a text, in many a __repr__
+                elif not (attr == "__class__" and id(node) in self._called):
+                    self._inner(node, attr)
             case ast.Subscript():
                 self._path(node, self._names.paths(node))
                 self._looked_up(node)
@@ -213,8 +216,8 @@ class _Reader:
 
     def _star(self, node: ast.AST, module: str) -> None:
         hidden = [pattern for pattern in (*self._dotted, *self._rules.imports_deny)
-                  if any(matches(pattern, f"{module}.{part}") or parent == module
-                         for part in "*" for parent in parents(pattern)[1:])]  # fmt: skip
+                  if any(matches(pattern, f"{known}.*") or parent == known
+                         for known in {module, same(module)} for parent in parents(pattern)[1:])]  # fmt: skip
         if module == "builtins":
             hidden += [*self._bare, *self._rules.builtins_remove]
         if module == "importlib" and self._rules.restricts_imports:

@@ -16,7 +16,8 @@ _MOST_PATHS = 8
 _LONGEST_PATH = 200
 _MOST_NAMES = 10_000
 _IMPORTERS = ("importlib.import_module", "importlib.__import__", "__import__", "builtins.__import__",
-              "pkgutil.resolve_name", "runpy.run_module", "importlib.util.find_spec")  # fmt: skip
+              "pkgutil.resolve_name", "pydoc.locate", "runpy.run_module",
+              "importlib.util.find_spec")  # fmt: skip
 _LOOKUPS = ("get", "pop", "setdefault", "__getitem__")
 
 Paths = frozenset[str]
@@ -184,8 +185,10 @@ class Names:
         found = {f"{path.removesuffix('.__dict__')}.{key}" for path in paths if path.endswith(".__dict__")}
         if "builtins" in paths:
             found.add(f"builtins.{key}")
-        if paths & {"globals()", "locals()"} or holds_modules(paths):
-            found.add(key)
+        if paths & {"globals()", "locals()"}:
+            found.add("builtins" if key == "__builtins__" else key)
+        if holds_modules(paths):
+            found |= {key, same(key)}
         return frozenset(found)
 
     def _call(self, node: ast.Call, depth: int) -> Paths:
@@ -193,6 +196,9 @@ class Names:
         first = text_of(node.args[0]) if node.args else None
         match node:
             case ast.Call(func=ast.Name(id="getattr"), args=[value, name, *_]):
+                attr = text_of(name)
+                return self._below(self.paths(value, depth), attr) if attr else NONE
+            case ast.Call(args=[value, name, *_]) if "inspect.getattr_static" in called:
                 attr = text_of(name)
                 return self._below(self.paths(value, depth), attr) if attr else NONE
             case ast.Call(func=ast.Attribute(attr="__getattribute__", value=value), args=[*before, name]):

@@ -189,7 +189,8 @@ class TestBuiltinsAndDunders:
          "__spec__",
          "class A:\n    def f(self): return __class__", "(y := x.__class__)", "@x.__class__\ndef f(): pass",
          "x: y.__class__ = 1", "class A(x.__class__): pass", "try: pass\nexcept* E as e: e.__traceback__",
-         "del x.__dict__", "x.__class__ = Y", "from x import __dict__",
+         "x.__class__.__base__", "x.__class__().__name__", "(x.__class__, x.__name__)", "x.__class__.y.__name__",
+         "object.__setattr__(x, '__class__', Y)", "del x.__dict__", "x.__class__ = Y", "from x import __dict__",
          "Formatter().format('{0.__init__.__globals__}', f)", "x.__reduce_ex__(2)", "object.__getattribute__(x, 'y')"],
     )  # fmt: skip
     def test_what_leads_inside(self, code: str) -> None:
@@ -202,7 +203,8 @@ class TestBuiltinsAndDunders:
          "'{0.real}'.format(1)",
          "from __future__ import annotations", "class A:\n    __slots__ = ()\n    def __eq__(self, o): return True",
          "'{\"a__b\": 1}'", "'{'", "'{0.name} {1[key]}'.format(a, b)", "x.frame", "f.__doc__", "df.index.__len__()",
-         "__x"],
+         "__x", "class A:\n    def __repr__(self): return f'{self.__class__.__name__}()'", "error.__cause__",
+         "object.__setattr__(self, 'x', 1)", "Colour.__members__", "a.__iadd__(b)", "f.__wrapped__.__name__"],
     )  # fmt: skip
     def test_what_people_use(self, code: str) -> None:
         assert rules_of(code, CodeRules(deny_dunders=True)) == []
