@@ -273,7 +273,7 @@ class Expressions(Sequences):
             raise Outside(f"{name} with keywords or *", node)
         match name, node.args:
             case "any" | "all", [ast.ListComp() as made]:
-                return self._quantified(name, self.comprehended(made.elt, made.generators, when))
+                return self._quantified(name, list(self.comprehended(made.elt, made.generators, when)))
             case "any" | "all", [ast.GeneratorExp() as made]:
                 return self._until_decided(name, made, when)
             case "sum", [ast.GeneratorExp() as made, *start]:

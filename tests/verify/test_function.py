@@ -472,6 +472,8 @@ class TestTypes:
         assert verify_function(code, "f", pre, post, raises=allowed).status == status
         whole = code.replace("(10", "([10").replace("b])", "b]])")  # a list is made before it is looked at
         assert verify_function(whole, "f", "a == 1 and b == 0").outcome == "raises ZeroDivisionError"
+        known = whole.replace("[a, b]", "[1, b]")
+        assert verify_function(known, "f", "b == 0").outcome == "raises ZeroDivisionError"
 
     def test_two_lists_are_two(self) -> None:
         code = "def f(xs: list[int], ys: list[int]):\n    xs[0] = 1\n    ys[0] = 2\n    return xs[0]\n"
