@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 SHARE = 0.05  # of the session's time
 FIRST_S, MOST_S = 0.1, 2.0  # at first, and at most
-# For copies that the next cell waits for. It stands there ready, so the time is its cells' own, and what was saved up
-# while nobody waited is not spent on it.
-_HASTY_SHARE, _HASTY_FIRST_S, _HASTY_MOST_S = 0.03, 0.02, 0.05
+# For copies that the next cell waits for. It stands there ready, so the time is its cells' own; and of what was saved
+# up while nobody waited there is enough for one of them.
+_HASTY_SHARE = 0.03
 _CELL_S = 0.06  # which one cell may take however much there is
 _SLIGHT_S = 0.01
 _LARGE = 600 << 20  # a session, in bytes, in which a cell that does little but copy at first may take less:
@@ -18,6 +18,7 @@ _SWEEP_S, _SWEEP_SHARE = 0.01, 0.6
 LOOK_S, _SOON_S = 0.02, 0.002  # between two looks at what a running cell copies, at most and at least
 _FIRST_LOOK_S = 0.006  # after the cell's start in a large session
 _FORK_S, _FORK_S_PER_BYTE = 0.006, 0.02 / 2**30
+_EXPECTED_S = 0.01  # that cells copy because of the first one
 _OTHERS_S = 0.002  # what a copy takes of the front and the zygote
 
 
@@ -102,9 +103,9 @@ class Budget:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._at, self._left, self._hasty = clock(), FIRST_S, _HASTY_FIRST_S
+        self._at, self._left, self._hasty = clock(), FIRST_S, 0.0
         self._costs = deque[float](maxlen=4)  # of the last copies, without what cells copied because of them
-        self.expected_s = 0.0
+        self.expected_s = _EXPECTED_S
 
     @property
     def left(self) -> float:
@@ -122,7 +123,7 @@ class Budget:
         now = self._clock()
         gone_by, self._at = now - self._at, now
         self._left = min(MOST_S, self._left + gone_by * SHARE)
-        self._hasty = max(self._hasty, min(_HASTY_MOST_S, self._hasty + gone_by * _HASTY_SHARE))
+        self._hasty = min(self._last_s, self._hasty + gone_by * _HASTY_SHARE)
 
     def spend(self, seconds: float) -> None:
         """Take this much of it."""
@@ -139,9 +140,8 @@ class Budget:
         return min(MOST_S, fork_s + self.expected_s) - self.left
 
     def allows_haste(self, limit_s: float) -> bool:
-        """Whether the next cell may wait for a copy that is like the last ones; for none that takes `limit_s`."""
-        fork_s = min(self._costs, default=_FORK_S)
-        return fork_s < limit_s and fork_s + self.expected_s <= self.hasty
+        """Whether the next cell may wait for a copy that is like the last one; for none that takes `limit_s`."""
+        return self._last_s - self.expected_s < limit_s and self._last_s <= self.hasty
 
     def hurried(self) -> None:
         """The next cell waited for the last copy; it pays for what cells will copy because of it, too."""
@@ -149,12 +149,12 @@ class Budget:
 
     def rested(self) -> None:
         """A copy was made; have enough for one more, should cells come all at once now."""
-        self._hasty = max(self.hasty, self._last_s)
+        self._hasty = self._last_s
 
     @property
     def _last_s(self) -> float:
         return (self._costs[-1] if self._costs else _FORK_S) + self.expected_s
 
     def refill(self) -> None:
-        """Have at least as much as at first, and for the next copies as much as ever."""
-        self._left, self._hasty = max(self.left, FIRST_S), _HASTY_MOST_S
+        """Have at least as much as at first, and enough for a copy that the next cell waits for."""
+        self._left, self._hasty = max(self.left, FIRST_S), self._last_s

@@ -59,26 +59,27 @@ def test_a_loss_makes_room_for_another_copy() -> None:
 def test_a_copy_that_the_next_cell_waits_for_is_paid_from_the_time_since_the_last_one() -> None:
     clock = Clock()
     budget = Budget(clock)
+    budget.made(0.02)
+    budget.expected_s = 0.01
     clock.now = 3600.0
-    saved, first = budget.left, budget.hasty
-    assert 0 < first < 0.1 < saved, "what an idle hour has saved is not spent while somebody waits"
-    budget.made(first)
-    assert budget.allows_haste(1.0) and not budget.allows_haste(first)
-    assert (budget.hasty, budget.left) == (first, saved - first), "copies of an idle session do not take it away"
+    assert budget.allows_haste(1.0) and not budget.allows_haste(0.015)
+    assert budget.left > 2 * budget.hasty > 0, "what an idle hour has saved is not spent while somebody waits"
+    left = budget.left
     budget.hurried()
-    assert budget.hasty == 0 and not budget.allows_haste(1.0)
-    clock.now += 1.0
-    assert 0 < budget.hasty < SHARE
+    assert budget.hasty == pytest.approx(0) and budget.left == left
+    assert not budget.allows_haste(1.0)
+    clock.now += 0.031 / SHARE
+    assert not budget.allows_haste(1.0), "somebody waits for these"
+    clock.now += 0.031 / SHARE
+    assert budget.allows_haste(1.0)
     budget.made(9.0)
-    budget.hurried()
-    assert budget.hasty < 0
+    assert not budget.allows_haste(100.0), "copies are dearer now"
     budget.refill()
-    assert budget.hasty == first, "after a loss the next one is made"
+    assert budget.allows_haste(100.0), "after a loss the next one is made"
 
 
 def test_after_a_rest_one_more_is_made_should_cells_come_all_at_once() -> None:
     budget = Budget(Clock())
-    budget.expected_s = 0.03
     budget.made(0.04)
     assert not budget.allows_haste(1.0)
     budget.rested()
