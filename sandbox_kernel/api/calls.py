@@ -98,9 +98,7 @@ class Calls:
         """
         for name in function.split("."):
             variable(name)
-        async with self._turn():
-            with self._audited(function):
-                return await self._value("call", {"name": function}, timeout, (arguments, named))
+        return await self._call(function, (arguments, named), timeout)
 
     @check_arguments
     async def variables(self, *, timeout: float | None = None) -> dict[str, str]:
@@ -220,6 +218,16 @@ class Calls:
 
     async def _put(self, name: str, value: Any, timeout: float | None) -> None:
         await self._value("put", {"name": name}, timeout, value)
+
+    async def _call(self, function: str, values: tuple[Any, Any] | Outgoing, timeout: float | None) -> Any:
+        """`call`, with the values or packed ones, which belong to this call."""
+        try:
+            async with self._turn():
+                with self._audited(function):
+                    return await self._value("call", {"name": function}, timeout, values)
+        finally:
+            if isinstance(values, Outgoing):
+                values.close()  # (again, unless it was never sent)
 
     async def _put_packed(self, name: str, packed: Outgoing, timeout: float | None) -> None:
         """`put` of a value that the caller has packed; it belongs to this call."""

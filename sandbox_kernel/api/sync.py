@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ..arguments import check_arguments
+from ..session.exchange import Outgoing
 from .asked import PolicyLike
 from .core import AsyncSandbox
 from .execution import Execution, Result
@@ -112,6 +113,15 @@ class Sandbox:
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         return self._result(self._begin(work))
+
+    def _handed(self, packed: Outgoing, work: Coroutine[Any, Any, T]) -> T:
+        """The result of work that owns a packed value from its beginning on."""
+        try:
+            future = self._begin(work)
+        except BaseException:
+            packed.close()
+            raise
+        return self._result(future)
 
     @staticmethod
     def _result(future: Future[T]) -> T:
@@ -234,12 +244,7 @@ class Sandbox:
         """Set a variable of the session to a copy of a value of this process, see `AsyncSandbox.put`."""
         variable(name)
         packed = pack(value, self._box._most)  # here: on the loop it would go through a thread of its own
-        try:
-            future = self._begin(self._box._put_packed(name, packed, timeout))
-        except BaseException:
-            packed.close()
-            raise
-        self._result(future)
+        self._handed(packed, self._box._put_packed(name, packed, timeout))
 
     def get(self, name: str, *, timeout: float | None = None) -> Any:
         """A copy of a variable of the session, see `AsyncSandbox.get`."""
@@ -251,9 +256,13 @@ class Sandbox:
     def __getitem__(self, name: str) -> Any:
         return self.get(name)
 
+    @check_arguments
     def call(self, function: str, /, *arguments: Any, timeout: float | None = None, **named: Any) -> Any:
         """Call a function of the session with values of this process, see `AsyncSandbox.call`."""
-        return self._wait(self._box.call(function, *arguments, timeout=timeout, **named))
+        for name in function.split("."):
+            variable(name)
+        packed = pack((arguments, named), self._box._most)  # here, as for `put`
+        return self._handed(packed, self._box._call(function, packed, timeout))
 
     def variables(self, *, timeout: float | None = None) -> dict[str, str]:
         """The variables that cells have made, each with a line about it, see `AsyncSandbox.variables`."""
