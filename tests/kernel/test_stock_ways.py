@@ -167,11 +167,13 @@ def test_many_requests_at_once_are_answered_in_order_and_each_is_busy_first(kern
     replies = [kernel.client.get_shell_msg(timeout=50)["parent_header"]["msg_id"] for _ in names]
     assert replies == names
     seen: dict[str, list[str]] = {name: [] for name in names}
-    while not all("idle" in kinds for kinds in seen.values()):
+    while not all("idle" in found for found in seen.values()):
         message = kernel.client.get_iopub_msg(timeout=50)
         kind = message["content"].get("execution_state", message["msg_type"])
-        seen.get(message["parent_header"].get("msg_id"), []).append(kind)
-    assert all(kinds == ["busy", "execute_input", "stream", "idle"] for kinds in seen.values())
+        kinds = seen.get(message["parent_header"].get("msg_id"), [])
+        if kind != "stream" or "stream" not in kinds:  # (where the worker is slow a line comes in two pieces)
+            kinds.append(kind)
+    assert set(map(tuple, seen.values())) == {("busy", "execute_input", "stream", "idle")}
 
 
 def test_what_is_asked_after_a_failed_cells_reply_is_not_aborted_with_the_rest(kernel: Running) -> None:
