@@ -11,6 +11,9 @@ FIRST_S, MOST_S = 0.1, 2.0  # at first, and at most
 # For copies that the next cell waits for. It stands there ready, so the time is its cells' own; and of what was saved
 # up while nobody waited there is enough for one of them.
 _HASTY_SHARE = 0.03
+# In a session that holds no more than this the first ones are made in any case: a script that tries something out and
+# takes it back again has done no work yet that would pay for them.
+_SMALL, _FIRST_ONES = 100 << 20, 6
 _CELL_S = 0.06  # which one cell may take however much there is
 _SLIGHT_S = 0.01
 _LARGE = 600 << 20  # a session, in bytes, in which a cell that does little but copy at first may take less:
@@ -104,6 +107,7 @@ class Budget:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._at, self._left, self._hasty = clock(), FIRST_S, 0.0
+        self._first = _FIRST_ONES
         self._costs = deque[float](maxlen=4)  # of the last copies, without what cells copied because of them
         self.expected_s = _EXPECTED_S
 
@@ -139,13 +143,21 @@ class Budget:
         fork_s = max(min(self._costs, default=0.0), _FORK_S + held * _FORK_S_PER_BYTE)
         return min(MOST_S, fork_s + self.expected_s) - self.left
 
-    def allows_haste(self, limit_s: float) -> bool:
-        """Whether the next cell may wait for a copy that is like the last one; for none that takes `limit_s`."""
-        return self._last_s - self.expected_s < limit_s and self._last_s <= self.hasty
+    def allows_haste(self, limit_s: float, held: int = _SMALL) -> bool:
+        """Whether the next cell may wait for a copy that is like the last one; for none that takes `limit_s`.
 
-    def hurried(self) -> None:
+        Args:
+            held: by the session, in bytes.
+        """
+        first = self._first > 0 and held < _SMALL
+        return self._last_s - self.expected_s < limit_s and (first or self._last_s <= self.hasty)
+
+    def hurried(self, held: int = _SMALL) -> None:
         """The next cell waited for the last copy; it pays for what cells will copy because of it, too."""
-        self._hasty = self.hasty - self._last_s
+        if self._first > 0 and held < _SMALL:
+            self._first -= 1
+        else:
+            self._hasty = self.hasty - self._last_s
 
     def rested(self) -> None:
         """A copy was made; have enough for one more, should cells come all at once now."""

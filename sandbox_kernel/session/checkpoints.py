@@ -235,7 +235,8 @@ class Checkpoints(Woken):
 
         Waits until the copy is adopted: a cell that ends the worker before that would take it along.
         """
-        cheap = not self.sleeping() or self._budget.allows_haste(_HASTY_S)
+        held = 0 if self._before is None else self._before.rss
+        cheap = not self.sleeping() or self._budget.allows_haste(_HASTY_S, held)
         # (A task that finds out that there is too little takes longer than a small value does.)
         hasty = self._timer is not None and cheap and self._affordable(again=False)
         if self._owed or hasty:  # names are of the state before that cell
@@ -243,7 +244,7 @@ class Checkpoints(Woken):
             self._idle()
         await self.settle()
         if hasty:
-            self._budget.hurried()
+            self._budget.hurried(held)
 
     def renewed(self, error: SandboxError) -> None:
         """The worker was lost with this error, and replaced, by a fresh one or by a copy that was woken."""

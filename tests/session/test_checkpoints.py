@@ -78,6 +78,17 @@ def test_a_copy_that_the_next_cell_waits_for_is_paid_from_the_time_since_the_las
     assert budget.allows_haste(100.0), "after a loss the next one is made"
 
 
+def test_in_a_small_session_the_first_copies_are_made_in_any_case() -> None:
+    budget, small, large = Budget(Clock()), 50 << 20, 200 << 20
+    budget.made(0.02)
+    made = 0
+    while budget.allows_haste(1.0, small):
+        assert not budget.allows_haste(1.0, large)
+        budget.hurried(small)
+        made += 1
+    assert 3 <= made <= 10
+
+
 def test_after_a_rest_one_more_is_made_should_cells_come_all_at_once() -> None:
     budget = Budget(Clock())
     budget.made(0.04)
