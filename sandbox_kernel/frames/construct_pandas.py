@@ -12,12 +12,10 @@ import pandas as pd
 from .construct import integers
 from .construct_numpy import Array, build_array
 from .construct_texts import build_string, few_labels
-from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LENGTH, SLOW_FREQUENCY_LENGTH
+from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LENGTH, LEVELS, SLOW_FREQUENCY_LENGTH
 
 if TYPE_CHECKING:
     from .receiver import Receiver
-
-_LEVELS = 256
 
 
 def _flat(array: Any, kinds: str) -> Array:
@@ -195,7 +193,7 @@ def _range(receiver: Receiver, name: Any, start: Any, stop: Any, step: Any) -> p
 
 
 def _multi(receiver: Receiver, name: Any, levels: Any, codes: Any, sortorder: Any, names: Any) -> pd.Index:
-    if any(type(part) is not tuple for part in (levels, codes, names)) or not 0 < len(levels) <= _LEVELS:
+    if any(type(part) is not tuple for part in (levels, codes, names)) or not 0 < len(levels) <= LEVELS:
         raise ValueError("an index has no levels")
     if len({len(levels), len(codes), len(names)}) != 1 or name is not None:
         raise ValueError("an index has other levels than codes or names")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from . import columns, names
-from .grammar import DIMENSIONS, DTYPE, IN_BAND_BYTES, Refusal, type_name
+from .grammar import DIMENSIONS, DTYPE, IN_BAND_BYTES, LENGTH, Refusal, type_name
 from .reduce import REDUCERS, Call, Sender
 
 Array = np.ndarray[Any, Any]
@@ -20,6 +20,8 @@ def reduce_array(sender: Sender, value: Array, depth: int) -> Call:
     """An array of any dtype that crosses."""
     if value.ndim > DIMENSIONS:
         raise Refusal(f"a numpy.ndarray of {value.ndim} dimensions cannot pass the frame gate (at most {DIMENSIONS})")
+    if max(value.shape, default=0) > LENGTH:  # of an empty one
+        raise Refusal(f"a numpy.ndarray with an axis longer than {LENGTH:,} cannot pass the frame gate")
     if value.dtype.kind == "O":
         return reduce_objects(sender, value, depth)
     code = value.dtype.str

@@ -11,7 +11,18 @@ import pandas as pd
 
 from . import columns, names
 from .arrow import joined_texts, reduce_arrow
-from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, SLOW_FREQUENCY_LENGTH, FrameWarning, Refusal, label, type_name
+from .grammar import (
+    COLUMN_DTYPE,
+    FLAT,
+    FREQUENCY,
+    LENGTH,
+    LEVELS,
+    SLOW_FREQUENCY_LENGTH,
+    FrameWarning,
+    Refusal,
+    label,
+    type_name,
+)
 from .reduce import REDUCERS, Call, Sender, zone_or_none
 from .reduce_numpy import object_column, reduce_array, reduce_objects
 
@@ -164,8 +175,13 @@ def _array(sender: Sender, array: Any, depth: int) -> Call:
 def _index(sender: Sender, index: Any, depth: int) -> Call:
     name = _label(sender, index.name if index.nlevels == 1 else None, depth + 1, "the name of the index")
     if type(index) is pd.RangeIndex:
-        return Call(names.index, "range", (index.start, index.stop, index.step), name)
+        ends = (index.start, index.stop, index.step)
+        if max(map(abs, ends)) >= 2**62 or len(index) > LENGTH:  # (in this order: `len` has a limit of its own)
+            raise Refusal(f"a pandas.RangeIndex longer than {LENGTH:,}, or so far out, cannot pass the frame gate")
+        return Call(names.index, "range", ends, name)
     if type(index) is pd.MultiIndex:
+        if index.nlevels > LEVELS:
+            raise Refusal(f"a pandas.MultiIndex of {index.nlevels} levels cannot pass the frame gate (most: {LEVELS})")
         levels = tuple(_index(sender, level.rename(None), depth + 2) for level in index.levels)
         codes = tuple(reduce_array(sender, np.asarray(code), depth + 2) for code in index.codes)
         labels = tuple(_label(sender, part, depth + 2, "the name of a level") for part in index.names)

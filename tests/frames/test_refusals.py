@@ -55,6 +55,11 @@ def cycle_of_arrays() -> Any:
 
 
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    # What only the reader refused would look like a frame that was tampered with, and cost the session.
+    "long range": (lambda: pd.DataFrame(index=range(10**12)), "pandas.RangeIndex longer than"),
+    "far range": (lambda: pd.RangeIndex(-(2**63), 2**63 - 1, 2**61), "or so far out"),
+    "many levels": (lambda: pd.MultiIndex.from_arrays([[1]] * 300), "pandas.MultiIndex of 300 levels"),
+    "long axis": (lambda: np.zeros((0, 10**10)), "an axis longer than"),
     "function": (lambda: [len, lambda: 1], r"Value\[0\]: a value of type builtin_function_or_method"),
     "module": (lambda: {"m": np}, r"Value\['m'\]: a value of type module"),
     "class": (lambda: Local, "of type type"),
