@@ -10,7 +10,7 @@ SHARE = 0.05  # of the session's time
 FIRST_S, MOST_S = 0.1, 2.0  # at first, and at most
 # For copies that the next cell waits for. It stands there ready, so the time is its cells' own; and of what was saved
 # up while nobody waited there is enough for one of them.
-_HASTY_SHARE = 0.03
+_HASTY_SHARE = 0.02
 # In a session that holds no more than this the first ones are made in any case: a script that tries something out and
 # takes it back again has done no work yet that would pay for them.
 _SMALL, _FIRST_ONES = 100 << 20, 6
