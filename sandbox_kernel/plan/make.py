@@ -225,7 +225,8 @@ def _assemble(
                      "which its files appear as links; what is there already cannot be changed in place.")
     environment = {**launcher_env, **policy.environment.set}
     environment |= {"HOME": inner_home, "USER": USER, "LOGNAME": USER, "SHELL": "/bin/sh", "TMPDIR": tmp}
-    environment.setdefault("PATH", "/usr/local/bin:/usr/bin:/bin")
+    if "PATH" not in policy.environment.set:
+        environment["PATH"] = _search_path(environment.get("PATH", ""), python)
 
     access: Access = "read-write" if writable else "read"
     # Where there are mounts, they hide and protect; rules that go around would only take new names away.
@@ -260,6 +261,13 @@ def _assemble(
         processes=policy.limits.processes, landlock_abi=abi,
         bpf=_compiled(level, abi) if "seccomp" in layers else b"", notes=tuple(notes),
     )  # fmt: skip
+
+
+def _search_path(given: str, python: Python) -> str:
+    """Last of all, the interpreter's own folder: the "python" of the launcher's path may be one that is not shown."""
+    folders = (given or "/usr/local/bin:/usr/bin:/bin").split(":")
+    own = os.path.dirname(python.executable)
+    return ":".join(folders if not own or own in folders else [*folders, own])
 
 
 @functools.cache

@@ -102,6 +102,17 @@ def test_parents_come_before_what_lies_in_them(tmp_path: Path) -> None:
         assert not any(inside(earlier, path) and earlier != path for earlier in paths[:at])
 
 
+def test_the_interpreter_is_found_by_its_name(tmp_path: Path) -> None:
+    """Also where the launcher's path leads to folders that are not shown, but after what is found there."""
+    own = os.path.dirname(sys.executable)
+    assert _plans(tmp_path)[0].environment["PATH"] == f"/usr/bin:{own}"
+    assert _plans(tmp_path, environment={"set": {"PATH": "/x"}})[0].environment["PATH"] == "/x"
+    policy = Policy.from_tables({"isolation": {"level": "full"}})
+    for given, path in ((f"{own}:/bin", f"{own}:/bin"), ("", f"/usr/local/bin:/usr/bin:/bin:{own}")):
+        plan = make_plans(policy, tmp_path, launcher_env={**ENVIRONMENT, "PATH": given})[0]
+        assert plan.environment["PATH"] == path
+
+
 def test_of_sys_the_processors_are_shown_and_nothing_else(tmp_path: Path) -> None:
     for plan in _plans(tmp_path, "auto"):
         if plan.binds:
