@@ -85,11 +85,12 @@ class IOPub:
     def catch_up(self) -> None:
         """Send what is to be sent `soon`."""
         due, self._due = self._due, deque()  # (sending asks for this again)
-        try:
-            while due:
-                due.popleft()()
-        finally:
-            self._due.extendleft(reversed(due))
+        for send in due:
+            try:
+                send()
+            except Exception as error:  # the text of a cell that no UTF-8 can hold; what comes after it goes out
+                if self._loop is not None:
+                    self._loop.call_exception_handler({"message": "a message was not sent", "exception": error})
 
     def _send(self, frames: Sequence[Any]) -> None:
         self.catch_up()

@@ -37,10 +37,12 @@ class Helper:
         """Let it work, unless it does; returns at once."""
         if self._closed or self.busy:
             return
-        self._running, self._end = True, None
         if not self._begun:
-            self._begun = True
             threading.Thread(target=self._serve, name="helper", daemon=True).start()
+            self._begun = True
+        if self._end is not None and not self._end.done():  # the thread may hear of the next one before it tells
+            self._end.set_result(self._took_s)
+        self._running, self._end = True, None
         self._asked.release()
 
     @property
@@ -60,7 +62,7 @@ class Helper:
             self._end = end = loop.create_future()
 
             def tell() -> None:
-                if not end.done() and not (end is self._end and self.busy):
+                if not (end.done() or self.busy):  # (else it was called for the time before)
                     end.set_result(self._took_s)
 
             def told() -> None:
@@ -75,7 +77,7 @@ class Helper:
         """Let the thread end, as soon as it can; idempotent."""
         if not self._closed:
             self._closed = True
-            if not self._running:
+            if not self.busy:  # (else it looks by itself when it is done)
                 self._asked.release()
 
     # ------------------------------------------------------------ the thread

@@ -118,18 +118,24 @@ def test_what_is_to_be_sent_soon_comes_before_all_else_and_by_itself(socket: zmq
     assert asyncio.run(serve()) == [b"1", b"2", b"3", b"4"]
 
 
-def test_one_that_fails_does_not_take_the_others_along(socket: zmq.Socket[bytes]) -> None:
+def test_one_that_fails_takes_no_other_along(socket: zmq.Socket[bytes]) -> None:
     socket.bind("tcp://127.0.0.1:*")
-    iopub, sent = IOPub(socket, Session(key=b"k")), []
+    iopub, sent, told = IOPub(socket, Session(key=b"k")), [], []
 
-    async def serve() -> None:
-        iopub.start_on(asyncio.get_running_loop())
-        iopub.soon(lambda: sent.append(1))
-        iopub.soon(lambda: 1 // 0)
-        iopub.soon(lambda: sent.append(2))
-        with pytest.raises(ZeroDivisionError):
-            iopub.catch_up()
-        iopub.catch_up()
+    def fail() -> None:
+        raise ValueError
 
-    asyncio.run(serve())
-    assert sent == [1, 2]
+    async def serve() -> list[bytes]:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: told.append(type(context["exception"])))
+        iopub.start_on(loop)
+        with _subscriber(socket) as client:
+            await _until(client)
+            iopub.soon(lambda: sent.append(1))
+            iopub.soon(fail)
+            iopub.soon(lambda: sent.append(2))
+            iopub.send_multipart([b"kernel", b"3"])
+            return await _until(client)
+
+    assert asyncio.run(serve()) == [b"kernel", b"3"]
+    assert sent == [1, 2] and told == [ValueError]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -94,6 +95,55 @@ def test_who_ends_it_waits_for_nothing(work: Work) -> None:
     busy.close()
     work.held.set()
     assert busy.wait(60)
+
+
+class Late:
+    """A lock; whoever has released it stands still until it may go on."""
+
+    def __init__(self, lock: Any) -> None:
+        self.acquire, self._lock, self.go_on = lock.acquire, lock, threading.Event()
+
+    def release(self) -> None:
+        self._lock.release()
+        self.go_on.wait(60)
+
+
+def test_the_loop_hears_of_each_end_however_late_the_thread_tells(work: Work) -> None:
+    async def listen() -> None:
+        loop, helper = asyncio.get_running_loop(), Helper(work)
+        late = Late(helper._done)
+        helper._done = late  # type: ignore[assignment]
+        helper.begin()
+        first = helper.end(loop)
+        assert helper.wait(60), "the work is done, but the thread has not told"
+        helper.begin()
+        second = helper.end(loop)
+        late.go_on.set()
+        assert [await asyncio.wait_for(end, 60) for end in (first, second)] == [1.0, 2.0]
+        helper.close()
+
+    asyncio.run(listen())
+
+
+def test_it_ends_too_when_nobody_has_asked_whether_the_work_was_done(work: Work) -> None:
+    helper, again = Helper(work), threading.Event()
+    asked = helper._asked
+
+    class Asked:
+        release = asked.release
+
+        def acquire(self) -> bool:
+            if work.done:
+                again.set()
+            return asked.acquire()
+
+    helper._asked = Asked()  # type: ignore[assignment]
+    helper.begin()
+    assert again.wait(60), "the thread waits for more"
+    (idle,) = [thread for thread in threading.enumerate() if thread.ident in work.threads]
+    helper.close()
+    idle.join(60)
+    assert not idle.is_alive()
 
 
 def test_errands_give_what_the_work_gives_in_another_thread() -> None:
