@@ -8,6 +8,7 @@ In a notebook they appear as ordinary ``error`` outputs whose ``ename`` is the c
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -16,7 +17,16 @@ KEPT = "The variables of this session are kept."
 # Exit status of a worker that ends because cells have changed what runs them. (One that programs do not use: 70 is what
 # a worker ends with that could not begin, and code of the cells may end it with any.)
 BROKEN_STATUS = 197
+# What a terminal acts on, other than colours and ends of lines, and what turns the reading direction.
+_ACTING = re.compile(
+    r"[\x00-\x08\x0b-\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]|\r(?!\n)|\x1b(?!\[[0-9;:]{0,200}m)"
+)
 _LOOSE = ("open", "off", "in-process", "subprocess")  # choices of a policy that nobody should slip into
+
+
+def inert(text: str) -> str:
+    """The text as a terminal may get it: what would act there is written as an escape (``\\x1b``), colours stay."""
+    return text if text.isprintable() else _ACTING.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def size_text(size: int) -> str:
@@ -44,7 +54,7 @@ def nearest(got: str, known: Iterable[str]) -> str:
 
 
 class SandboxError(Exception):
-    """Base class.
+    """Base class. Its text may hold words of cells, of a worker or out of files, and is `inert` whoever's they are.
 
     Attributes:
         state: ``"kept"``, ``"restored"``, ``"lost"``, or ``""`` where no session is concerned.
@@ -53,6 +63,7 @@ class SandboxError(Exception):
     state: str = ""
 
     def __init__(self, message: str, **data: Any) -> None:
+        message = inert(message)
         super().__init__(message)
         self.message = message
         self.data = data
@@ -70,7 +81,8 @@ class SandboxError(Exception):
     def explain(self) -> str:
         """The whole text for a person: what happened, what to do, whether the variables survived."""
         state = {"kept": KEPT, "lost": LOST, "restored": str(self.data.get("restored"))}.get(self.state, "")
-        return " ".join(part for part in (self.message, self.advice(), state, self.data.get("why_lost")) if part)
+        parts = (self.message, self.advice(), state, self.data.get("why_lost"))
+        return inert(" ".join(part for part in parts if part))
 
     def restore(self, cell: int, age_s: float, missing: Iterable[str] = (), *, names: Iterable[str] = ()) -> None:
         """The variables were brought back.

@@ -176,6 +176,17 @@ class TestHelp:
         done = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=80)
         assert done.stdout.startswith("sandbox-kernel ")
 
+    def test_names_of_files_are_no_commands_to_the_terminal(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        """As a shell's ``*`` gives them; who handed the file in chose its name."""
+        handed_in = tmp_path / "\x1b]52;c;eA==\x07.txt"
+        handed_in.touch()
+        (tmp_path / "tests.py").write_text("def test_a(student):\n    pass\n")
+        assert main(["grade", str(handed_in), "--tests", str(tmp_path / "tests.py")]) == 2
+        said = capsys.readouterr().err
+        assert "is no .ipynb or .py file" in said and "\x1b" not in said and "\x07" not in said
+
     def test_a_reader_that_leaves_is_no_error(self) -> None:
         """As with `sandbox-kernel policy docs | head -1`."""
         reading, writing = os.pipe()
@@ -387,6 +398,20 @@ class TestPage:
         assert 'src="data:image/png;base64,AA=="' in clean("<img src='data:image/png;base64,AA=='>")
         assert "data:" not in clean("<a href='data:text/html,<script>1</script>'>x</a>")
 
+    def test_sizes_of_pictures_are_numbers(self) -> None:
+        """nbconvert writes them without quotes."""
+        outs = [
+            new_output("display_data", {mime: "AAAA"}, metadata=metadata)
+            for mime, metadata in (
+                ("image/png", {"image/png": {"width": 30, "height": "1 onerror=x"}}),
+                ("image/jpeg", {"width": "1 onload=x", "filenames": {"image/jpeg": "/x"}}),
+            )
+        ]
+        notebook = new_notebook(cells=[new_code_cell("", outputs=outs)])
+        text = page(notebook, title="t")
+        assert 'width="30"' in text or "width=30" in text
+        assert "onerror" not in text and "onload" not in text and 'src="/x"' not in text
+
     def test_widget_state_is_left_out_and_the_notebook_unchanged(self) -> None:
         notebook = new_notebook()
         state = {"state": {}, "version_major": 2, "version_minor": 0}
@@ -433,6 +458,16 @@ class TestTerminal:
 
     def test_markup_in_output_is_text(self) -> None:
         assert "[red]x[/red]" in self.shown(new_output("stream", name="stdout", text="[red]x[/red]\n"))
+
+    @pytest.mark.parametrize(
+        "text", ["<http://a/%1b]52;c;eA==%07>", "<http://a/%c2%9d0;t%07>", "# &#x202e;txt", "|a|\n|-|\n|<http://a/%1b[2J>|"]
+    )
+    def test_what_markdown_decodes_is_no_command(self, text: str) -> None:
+        shown = io.StringIO()
+        terminal = Terminal(Console(file=shown, force_terminal=True, color_system=None, width=100))
+        terminal.cell(new_markdown_cell(text))
+        terminal.output(new_output("display_data", {"text/markdown": text}), expected=False)
+        assert not {"\x1b", "\x07", "\x9d", "\u202e"} & set(shown.getvalue())
 
     def test_wide_table_falls_back_to_text(self) -> None:
         cells = "".join(f"<th>column number {index}</th>" for index in range(9))

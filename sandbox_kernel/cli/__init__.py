@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from .. import __version__
-from ..errors import SandboxError
+from ..errors import SandboxError, inert
 from . import audit, bench, check, completion, doctor, files, grade, install, mcp, policy, run
 from .stop import Stop, lists_commands
 
@@ -68,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(args.command(args))
     except (Stop, SandboxError) as error:
         text = error.explain() if isinstance(error, SandboxError) else str(error)
-        sys.stderr.write(f"sandbox-kernel: {text}\n")
+        sys.stderr.write(f"sandbox-kernel: {inert(text)}\n")  # (it may name files of others)
         return error.status if isinstance(error, Stop) else 1
     except BrokenPipeError:  # of `| head`: whoever read has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # (the interpreter flushes once more when it ends)

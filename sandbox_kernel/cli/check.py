@@ -12,7 +12,7 @@ from typing import Any
 
 from ..code_rules import Checker, CodeRules, Violation
 from ..code_rules.cells import MOST_BYTES, code_cells, plain_python
-from ..errors import PolicyError
+from ..errors import PolicyError, inert
 from ..policy_layers import is_path
 from ..verify import extract_expected_signature, verify_ast_signature
 from ..verify.signature import parse_parameters
@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
         findings = [check_file(file, rules, name, params) for file in args.files]
     except (OSError, ValueError, PolicyError) as error:
         text = error.explain() if isinstance(error, PolicyError) else str(error)
-        sys.stderr.write(f"sandbox-kernel check: {text}\n")
+        sys.stderr.write(f"sandbox-kernel check: {inert(text)}\n")
         return 2
     ok = all(finding.ok for finding in findings)
     if args.json:

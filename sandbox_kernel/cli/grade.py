@@ -8,6 +8,7 @@ import csv
 import io
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,6 +53,9 @@ examples:
   sandbox-kernel grade handed-in/ --tests tests.py --scheduler tcp://10.0.0.5:8786   on a Dask cluster
 """
 
+# Where a spreadsheet sees a formula begin: also after a semicolon or a line's end, since in many countries it expects
+# semicolons in place of the commas, and then takes our quotes inside a line for text.
+_FORMULA = re.compile("(^|[;\n])([\\s\"]*)(?=[=+\\-@\uff1d\uff0b\uff0d\uff20])")
 _SKIPPED = {"__pycache__", "node_modules"}
 
 
@@ -309,4 +313,4 @@ def _write_summary(plan: Plan) -> None:
 def _cell(text: str) -> str:
     """A text that no spreadsheet takes for a formula: names and reasons are the students'."""
     text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
-    return f"'{text}" if text[:1] in "=+-@\t\r" and text else text
+    return _FORMULA.sub(r"\1'\2", text)

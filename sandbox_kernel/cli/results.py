@@ -122,6 +122,8 @@ def page(notebook: nbformat.NotebookNode, *, title: str) -> str:
             for mime in set(out.get("data", {})):
                 if mime not in SHOWN_TYPES and not mime.startswith("image/"):
                     del out.data[mime]
+            if "metadata" in out:
+                out.metadata = _sizes(out.metadata)
     exporter = HTMLExporter(sanitize_html=True)
     # nbconvert's own filter takes tables apart (it knows no <th>) and shows style sheets as text.
     exporter.register_filter("clean_html", clean)
@@ -131,6 +133,18 @@ def page(notebook: nbformat.NotebookNode, *, title: str) -> str:
     if not found or "<script" in before.lower():
         raise Stop("The HTML page could not be made safe: nbconvert's template has no head; omit --html.")
     return f"{before}{head}{CONTENT_POLICY}{after}"
+
+
+def _sizes(metadata: nbformat.NotebookNode) -> nbformat.NotebookNode:
+    """Width and height of pictures: nbconvert's templates write them without quotes, so other texts add attributes."""
+    kept = nbformat.NotebookNode()
+    for mime, found in metadata.items():
+        if isinstance(found, dict):
+            sizes = {name: found[name] for name in ("width", "height") if type(found.get(name)) in (int, float)}
+            kept[mime] = nbformat.NotebookNode(sizes)
+        elif mime in ("width", "height") and type(found) in (int, float):
+            kept[mime] = found
+    return kept
 
 
 def clean(html: object) -> str:

@@ -13,9 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.markdown import Markdown
 from rich.padding import Padding
+from rich.segment import Segment
 from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
@@ -48,6 +49,17 @@ def overwritten(text: str) -> str:
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
+class _Rendered:
+    """Markdown. Its addresses and entities become characters only when it is drawn: ``<http://a/%1b]0;title%07>``."""
+
+    def __init__(self, text: str) -> None:
+        self._drawn = Markdown(printable(text), hyperlinks=False)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self._drawn, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
 class Terminal:
     """Prints cells and their outputs as they come.
 
@@ -74,7 +86,7 @@ class Terminal:
         """Show a cell that is about to run, or a text cell."""
         if cell.cell_type == "markdown":
             self._print()
-            self._print(Markdown(printable(cell.source), hyperlinks=False))
+            self._print(_Rendered(cell.source))
         elif _runs(cell):
             self._cell += 1
             self._end_line()
@@ -153,7 +165,7 @@ class Terminal:
         elif images:
             self._print(Text(describe_image(images[0], data[images[0]]), style="magenta"))
         elif "text/markdown" in data:
-            self._print(Markdown(printable(data["text/markdown"]), hyperlinks=False))
+            self._print(_Rendered(data["text/markdown"]))
         elif "text/plain" in data:
             self._print(Text.from_ansi(printable(data["text/plain"], colours=True)), soft_wrap=True)
         else:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from ..errors import PolicyRefusal
+from ..errors import PolicyRefusal, inert
 
 if TYPE_CHECKING:
     from ..policy import Code
@@ -86,7 +86,7 @@ class Violation:
 
     def __str__(self) -> str:
         text = f"line {self.line}, column {self.column}: {self.message} ({self.rule}) {self.instead}"
-        return text.rstrip()
+        return inert(text.rstrip())  # (it names what the code names)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 from pathlib import Path
 
@@ -152,3 +153,10 @@ def test_no_text_is_a_formula() -> None:
     for text in ("=1+1", "+1", "-1", "@x", "\t=1", "\r=1"):
         assert _cell(text)[0] in "' "
     assert _cell("x=1") == "x=1"
+    # Read with semicolons between the cells, as spreadsheets of many countries do.
+    for text in ("x;=1+1.py", 'x; "=1+1', "x\n=1+1", "x;\uff1d1", " =1", '"@x'):
+        file = io.StringIO()
+        csv.writer(file).writerow([_cell(text), "2.5"])
+        cells = [cell for row in csv.reader(file.getvalue().splitlines(), delimiter=";") for cell in row]
+        assert not any(cell.strip(' "')[:1] in "=@\uff1d" for cell in cells if cell), cells
+    assert _cell("f(1, -2) gave -1; then 3") == "f(1, -2) gave -1; then 3"
