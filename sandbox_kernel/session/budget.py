@@ -144,13 +144,16 @@ class Budget:
         return min(MOST_S, fork_s + self.expected_s) - self.left
 
     def allows_haste(self, limit_s: float, held: int = _SMALL) -> bool:
-        """Whether the next cell may wait for a copy that is like the last one; for none that takes `limit_s`.
+        """Whether the next cell may wait for a copy that is like the last one.
 
         Args:
+            limit_s: it may not for one that takes as long, but for the first ones of a small session: on a slow machine
+                each takes longer.
             held: by the session, in bytes.
         """
-        first = self._first > 0 and held < _SMALL
-        return self._last_s - self.expected_s < limit_s and (first or self._last_s <= self.hasty)
+        if self._first > 0 and held < _SMALL:
+            return True
+        return self._last_s - self.expected_s < limit_s and self._last_s <= self.hasty
 
     def hurried(self, held: int = _SMALL) -> None:
         """The next cell waited for the last copy; it pays for what cells will copy because of it, too."""

@@ -238,7 +238,7 @@ class Checkpoints(Woken):
         held = 0 if self._before is None else self._before.rss
         cheap = not self.sleeping() or self._budget.allows_haste(_HASTY_S, held)
         # (A task that finds out that there is too little takes longer than a small value does.)
-        hasty = self._timer is not None and cheap and self._affordable(again=False)
+        hasty = self._timer is not None and self._dirty and cheap and self._affordable(again=False)
         if self._owed or hasty:  # names are of the state before that cell
             self._cancel_timer()
             self._idle()

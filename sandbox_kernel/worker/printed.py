@@ -46,5 +46,7 @@ def _noting(shell: Any, stock: Callable[..., AbstractContextManager[None]], chan
         return written
 
     stream.write = note  # type: ignore[method-assign]
-    yield
-    stream.write = write  # type: ignore[method-assign]
+    try:
+        yield
+    finally:  # an interrupt may come after the cell's own code, where nothing catches it
+        stream.write = write  # type: ignore[method-assign]

@@ -83,6 +83,7 @@ def test_in_a_small_session_the_first_copies_are_made_in_any_case() -> None:
     budget.made(0.02)
     made = 0
     while budget.allows_haste(1.0, small):
+        assert budget.allows_haste(0.01, small), "on a slow machine, too"
         assert not budget.allows_haste(1.0, large)
         budget.hurried(small)
         made += 1
@@ -215,6 +216,23 @@ def test_small_requests_in_a_row_are_counted_together(monkeypatch: pytest.Monkey
     session = asyncio.run(scene())
     assert len(looks) == 2
     assert session._counted_s == pytest.approx(200 * PAGE_COPY_S), "what was not counted at once is counted later"
+
+
+def test_a_cell_does_not_pay_for_a_copy_that_is_there_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoints, "read_process", lambda _pid: _process(0, 1000))
+
+    async def scene() -> None:
+        copies = SimpleNamespace(sleeping=lambda: [SimpleNamespace(names=["a"])])
+        supervisor = SimpleNamespace(worker=SimpleNamespace(pid=1), ready=True, execution_count=1, copies=copies)
+        session = Checkpoints(True, 1 << 30, cast(Any, supervisor), ask=cast(Any, None))
+        session.start(asyncio.get_running_loop())
+        session._arm(60.0)  # as after somebody asked for a copy with a name
+        for _ in range(20):
+            await session.hurry()
+        assert session._task is None and session._budget._first > 0
+        await session.close(0)
+
+    asyncio.run(scene())
 
 
 def test_of_cells_that_come_one_right_after_the_other_not_each_is_made_to_wait() -> None:

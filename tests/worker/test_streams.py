@@ -189,3 +189,10 @@ def test_a_stream_of_ones_own_gets_what_ipython_hands_to_it(shared: Front) -> No
     )
     shared.good("sys.stdout.write('x', loud=True)")
     assert shared.good("own, sys.stdout = sys.stdout, kept\nown.text").result == "[('x', True)]"
+
+
+def test_an_interrupt_at_the_edge_of_a_cell_leaves_nothing_in_the_streams_way(shared: Front) -> None:
+    assert shared.good(
+        "import sys\nbefore = sys.stdout.write\ntry:\n    with get_ipython()._tee('stdout'): raise KeyboardInterrupt\n"
+        "except KeyboardInterrupt: pass\nsys.stdout.write is before"
+    ).result == "True"
