@@ -218,8 +218,10 @@ class Names:
                     return found
         if first and any(map(_imports, called)):
             module = first.replace(":", ".")
-            self._roots.add(module.partition(".")[0])
-            return frozenset({module, module.partition(".")[0]} if "__import__" in str(called) else {module})
+            names = {module, same(module)}
+            roots = {name.partition(".")[0] for name in names}
+            self._roots |= roots
+            return frozenset(names | roots if "__import__" in str(called) else names)
         return NONE
 
     def imports_by_call(self, node: ast.Call) -> tuple[bool, str | None]:

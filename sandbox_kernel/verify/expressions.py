@@ -289,7 +289,8 @@ class Expressions(Sequences):
             raise Outside(f"a generator given to {name}", node)
         if name in ITERATORS and id(node) not in self.iterables:
             raise Outside(f"what {name} gives as a value: it is used up by what goes through it", node)
-        take = self.iterated if name in _GO_THROUGH else self.value
+        compared = name in ("max", "min") and len(node.args) > 1  # with each other, as they are
+        take = self.iterated if name in _GO_THROUGH and not compared else self.value
         return self._applied(name, [take(arg, when) for arg in node.args], node, when)
 
     def iterated(self, node: ast.expr, when: Term = True) -> Value:

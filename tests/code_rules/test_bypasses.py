@@ -65,6 +65,8 @@ REPORTS = [
     ("the same, imports", IMPORTS, "import posix"),
     ("the same, by *", NAMES, "from posix import *\nsystem('ls')"),
     ("the same, looked up", NAMES, "import sys\nsys.modules['posix'].system('ls')"),
+    ("the same, imported by a call", NAMES, "__import__('posix').system('ls')"),
+    ("the same, resolved", NAMES, "import pkgutil\npkgutil.resolve_name('posix:system')('ls')"),
     ("pydoc", NAMES, "import pydoc\npydoc.locate('os.system')('ls')"),
     ("the same, imports", IMPORTS, "from pydoc import locate\nlocate('os')"),
     ("inspect", NAMES, "import inspect, os\ninspect.getattr_static(os, 'system')('ls')"),

@@ -460,6 +460,13 @@ class TestTypes:
         code = "def f(xs: list[int]):\n    a, b = reversed(xs)\n    return [b, a] + [y for y, _ in list(zip(xs, xs))]\n"
         assert verify_function(code, "f", "len(xs) == 2", "result == xs + xs").proved
 
+    @pytest.mark.parametrize("compared", ["max(zip(a, a), zip(a, a))", "min(reversed(a), reversed(a))"])
+    def test_iterators_cannot_be_compared(self, compared: str) -> None:
+        code = f"def f(x):\n    a = [x]\n    m = {compared}\n    return x\n"
+        assert verify_function(code, "f", post="result == x").status == "outside"
+        code = code.replace(compared, "max(zip(a, a))")
+        assert verify_function(code, "f", post="result == x").proved
+
     @pytest.mark.parametrize(("pre", "post", "status"), [
         ("a == 1 and b == 0", "result", "proved"), ("a == 1 and b == 0", "not result", "refuted"),
         ("a == 0", "True", "refuted"), ("any(10 // x > 1 for x in (a, b))", "b != 0", "refuted"),
