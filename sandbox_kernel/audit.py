@@ -311,9 +311,9 @@ def verify(path: str, key: bytes) -> Verdict:
             elif event == "gap":
                 lost = fields.get("lost")
                 cells += lost if isinstance(lost, int) else 0
-                verdict.problems.append((at, f"says that {lost} cells could not be written"))
+                verdict.problems.append((at, f"says that {lost!r} cells could not be written"))
             elif event == "end" and (fields.get("cells"), fields.get("lines")) != (cells, number):
-                verdict.problems.append((at, f"counts {fields.get('cells')} cells where {cells} are"))
+                verdict.problems.append((at, f"counts {fields.get('cells')!r} cells where {cells} are"))
     if not verdict.finished:
         verdict.problems.append((verdict.lines + 1, _NO_END))
     return verdict

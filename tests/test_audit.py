@@ -164,6 +164,24 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert args.command(args) == 1
 
 
+@pytest.mark.parametrize("told", ["\x1b]52;c;eA==\x07", "\ud800", ["\x1b[2J"]])
+def test_what_others_wrote_into_the_log_is_no_command_to_the_terminal(
+    told: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "log.jsonl"
+    _write(path)
+    with path.open("a") as file:
+        for line in ({"n": 8, "event": "gap", "lost": told}, {"n": 9, "event": "end", "cells": told, "lines": 1}):
+            file.write(json.dumps(line, separators=(",", ":"))[:-1] + f',"mac":"{"0" * 64}"}}\n')
+    parser = argparse.ArgumentParser()
+    command.add_command(parser.add_subparsers())
+    args = parser.parse_args(["audit", "verify", str(path)])
+    assert args.command(args) == 1
+    said = capsys.readouterr().out
+    assert "cells could not be written" in said and "cells where" in said
+    assert said.isascii() and not {"\x1b", "\x07"} & set(said)
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, bytes, Path]:
     folder = tmp_path_factory.mktemp("audit")
