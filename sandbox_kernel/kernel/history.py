@@ -161,7 +161,8 @@ class History:
         return line
 
     def _store(self, manager: HistoryManager, line: int, code: str) -> None:
-        cooked = code
+        # The database takes no lone surrogate: the thread that writes would end, and with it the whole history.
+        code = cooked = code.encode("utf-8", "backslashreplace").decode()
         if len(code) <= _TRANSFORMED_CHARS:
             # A transformer fails on text that is not Python; the text itself is the history.
             with contextlib.suppress(Exception):

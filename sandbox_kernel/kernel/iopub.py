@@ -88,7 +88,7 @@ class IOPub:
         for send in due:
             try:
                 send()
-            except Exception as error:  # the text of a cell that no UTF-8 can hold; what comes after it goes out
+            except Exception as error:  # what cannot be written; it is no fault of what comes after it
                 if self._loop is not None:
                     self._loop.call_exception_handler({"message": "a message was not sent", "exception": error})
 

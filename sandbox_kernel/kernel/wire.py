@@ -16,6 +16,8 @@ from jupyter_client.jsonutil import json_default
 from jupyter_client.session import DELIM, DONE, Session, extract_header, json_packer, json_unpacker
 from zmq.eventloop.zmqstream import ZMQStream
 
+from ..channel.framing import dumps
+
 _POLLIN = int(zmq.POLLIN)
 _write = msgspec.json.Encoder(enc_hook=json_default).encode
 _read = msgspec.json.Decoder().decode
@@ -25,8 +27,11 @@ def pack(value: Any) -> bytes:
     """JSON of a part of a message."""
     try:
         return _write(value)
-    except Exception:  # a lone surrogate, say
-        return json_packer(value)
+    except Exception:  # a number of more than 64 bits, say
+        try:
+            return json_packer(value)
+        except UnicodeEncodeError:  # half an emoji, in a cell: stock never answers such a one
+            return dumps(value, json_default)
 
 
 def unpack(text: bytes | str) -> Any:

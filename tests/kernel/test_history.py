@@ -55,6 +55,21 @@ def test_lines_are_found_by_their_number_when_the_old_ones_are_gone(monkeypatch:
     assert (len(lines), lines[1]) == (2, "y = 1")
 
 
+def test_half_a_character_in_a_cell_does_not_end_the_history(tmp_path: Path) -> None:
+    async def work() -> list[Any]:
+        kept = History(str(tmp_path), logging.getLogger("test"))
+        kept.store(1, "'\ud800'")
+        kept.store(2, "x = 2")
+        kept.request({"hist_access_type": "tail", "n": 2})
+        kept.close()
+        again = History(str(tmp_path), logging.getLogger("test"))
+        found = again.request({"hist_access_type": "tail", "n": 2})
+        again.close()
+        return found
+
+    assert [code for _, _, code in asyncio.run(work())] == ["'\\ud800'", "x = 2"]
+
+
 def test_few_pages_of_the_database_are_kept_and_a_file_that_is_none_is_put_aside(tmp_path: Path) -> None:
     (tmp_path / "history.sqlite").write_bytes(b"no database" * 1000)
 

@@ -33,6 +33,10 @@ def test_what_no_json_can_say_is_an_error_as_in_stock() -> None:
         pack({"o": object()})
 
 
+def test_half_a_character_shows_its_number_as_in_what_cells_print() -> None:
+    assert json.loads(pack({"code": "'\ud800'", "at": datetime(2026, 1, 2, tzinfo=UTC)}))["code"] == "'\\ud800'"
+
+
 TEXTS = [
     b'{"a": [1, 1.5, "\\u00e9", null]}', b"[NaN, -Infinity]", b'"\\ud800"', b'"\xff"', b'{"a": 1, "a": 2}', b"1e400"
 ]  # fmt: skip
