@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..channel import schema
-from ..errors import BROKEN_STATUS, WorkerLost
+from ..errors import BROKEN_STATUS, ProtocolError, WorkerLost
 from ..report import describe_exit
 from .exchange import Exchange
 from .limits import short_error, short_reply
@@ -100,6 +100,8 @@ class Incoming:
         if pending is None:
             return
         if message.value:
+            if pending.op not in schema.VALUE_OPS:
+                raise ProtocolError("a value that nobody has asked for")
             self._exchange.receive(schema.Value(message.id), buffers)
         content = schema.check_reply(pending.op, message.content)
         self._supervisor.counted(pending.op, message.execution_count)

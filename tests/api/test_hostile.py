@@ -184,6 +184,15 @@ class TestValues:
             box["x"]
         still_good(box)
 
+    def test_a_value_with_the_reply_to_a_cell(self, box: Sandbox) -> None:
+        ex = box.run_code(
+            "r = next(o for o in gc.get_objects() if type(o).__name__ == 'Request' and o.op == 'execute')\n"
+            f"say({REPLY}, 'value': True}}, [b'x']); time.sleep(20)"
+        )
+        assert ex.error is not None and "nobody has asked for" in ex.error.value
+        assert box._box._session is not None and box._box._session.exchange.take() is None
+        still_good(box)
+
     def test_an_answer_without_the_value_is_none(self, box: Sandbox) -> None:
         box.run_code("answer('get', lambda r: None)")
         assert box["x"] is None
