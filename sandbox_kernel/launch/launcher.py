@@ -158,6 +158,8 @@ def _try(
         os.kill(failure["pid"], signal.SIGKILL)
     hearing.close()
     os.waitpid(builder, 0)
+    if plan.scratch:  # the builder may have become a user who has no right to do so
+        scratch.remove(plan.scratch)
     return failure
 
 

@@ -331,3 +331,15 @@ def test_a_host_that_is_killed_takes_everything_along(tmp_path: Path) -> None:
     wait_for(lambda: not [pid for pid in below if Path(f"/proc/{pid}/cmdline").exists()
                           and Path(f"/proc/{pid}/cmdline").read_bytes()])  # fmt: skip
     wait_for(lambda: not os.listdir(tmp_path / "tmp"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's sandbox has one plan only")
+def test_a_plan_that_failed_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root's first try is a user who may go to the interpreter, but here not to the folder for temporary files."""
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("sandbox_kernel.plan.make.reachable", lambda *_: True)
+    with Sandbox(level="seccomp+landlock") as box:
+        assert box.run_code("1").success
+        assert len(os.listdir(tmp_path)) == 1
+    wait_for(lambda: not os.listdir(tmp_path))
