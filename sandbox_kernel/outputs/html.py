@@ -73,8 +73,9 @@ _ID = re.compile(r"[^\w-]")
 _VALUE = re.compile(r"[\w #%.,/:+-]{0,100}")
 _FREE = {"title", "alt", "abbr"}
 
-# None of these can stand in itself, but for what a table has turned out of its rows ("foster parenting" in the HTML
-# standard): written down, that is another tree when it is read again, and what was looked at is to be what is shown.
+# None of these can be written in itself, and yet come to stand there: what a table turns out of its rows ("foster
+# parenting" in the HTML standard), or a bold text that goes on. That is another tree when it is read again, and what
+# was looked at is to be what is shown.
 _UNNESTED = re.compile(r"<(?:a|dd|dt|li|h[1-6])[\s>]")
 _OWN = re.compile(r'<div id="(o[0-9a-f]{8})" style="contain: content; overflow: auto">(.*)</div>\s*', re.S)
 _NOTE = re.compile(r"<p><small>\[The sandbox removed from this output: [^<>&]{0,600}\]</small></p>\Z")
@@ -138,7 +139,7 @@ def clean_html(html: str, removed: Removed, settings: Settings, *, scope: str = 
         if dropped:
             removed["style rules"] += dropped
     cleaned = _clean(html, scope)
-    if "<table" in cleaned and _UNNESTED.search(cleaned):
+    if _UNNESTED.search(cleaned):
         cleaned = _clean(cleaned, scope)
     cleaned = break_macros(cleaned)
     if is_too_much(cleaned) and not cleaned.startswith(untypeset("")[:-6]):

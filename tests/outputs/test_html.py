@@ -306,6 +306,7 @@ def test_nothing_outside_of_the_lists_survives(html: str) -> None:
 @given(_MESSES)
 @example("<a ><table><a >")
 @example("<h1 id=x><table><h2 title=y>z</h2></table></h1>")
+@example("<h1><b title=y>x<h1 title=y><span id=x>")
 @example("<li id=x><table><li title=y><dd id=z><table><dt id=z>")
 @settings(max_examples=400, deadline=None)
 def test_what_has_passed_passes_again(html: str) -> None:
