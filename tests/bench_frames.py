@@ -2,11 +2,15 @@
 
     python tests/bench_frames.py [--short] [--only NAME ...] [--sandtrap PYTHON] [--json FILE]
 
-For each value: `Sandbox.put` and `Sandbox.get`; one copy of as many bytes in memory; pickle and Arrow IPC over a pipe
-to a child process, that is the data alone, without any check of what comes; and, with the interpreter of an environment
-that has sandtrap, numpy and pandas, a namespace in and out of sandtrap's worker (``isolation="process"``). All take
-turns, with as many rounds in a row each: a value that finds the processor's caches full of another way's work takes up
-to twice as long. Figures are the fastest round in milliseconds, ratios are to ours: above 1 ours is faster.
+For each value: `Sandbox.put` and `Sandbox.get`, and `Sandbox.call` of a function that gives back what it was given;
+one copy of as many bytes in memory; pickle and Arrow IPC over a pipe to a child process, that is the data alone,
+without any check of what comes; and, with the interpreter of an environment that has sandtrap, numpy and pandas, a
+namespace in and out of sandtrap's worker (``isolation="process"``). All take turns, with as many rounds in a row each:
+a value that finds the processor's caches full of another way's work takes up to twice as long. Figures are the fastest
+round in milliseconds, ratios are to ours: above 1 ours is faster.
+
+"in", "out" and "both" are a request each. Sandtrap forgets its variables after each, so nothing can only be fetched
+from it: its "out" is the request both ways, less the way in, more a request without values.
 """
 
 from __future__ import annotations
@@ -123,7 +127,7 @@ def over_pipe(pipe: Connection, way: str, value: Any) -> Iterator[tuple[str, flo
 
 
 def sandtrap(name: str, rounds: int) -> None:
-    """Prints seconds in and out as JSON. Each of its executions starts empty, so "out" is both ways less the way in."""
+    """Prints seconds of each direction as JSON."""
     from sandtrap import Policy, sandbox
 
     value = make(name)
@@ -133,28 +137,35 @@ def sandtrap(name: str, rounds: int) -> None:
     ways: dict[str, float] = {}
     with sandbox(policy, isolation="process") as box:
         for _ in range(rounds):
-            for way, code, keep in (("in", "pass", ()), ("both", "y = x", ("y",))):
+            for way, code, given, keep in (
+                ("none", "pass", {}, ()), ("in", "pass", {"x": value}, ()), ("both", "y = x", {"x": value}, ("y",)),
+            ):  # fmt: skip
                 began = time.perf_counter()
-                result = box.exec(code, namespace={"x": value}, keep=keep)
+                result = box.exec(code, namespace=given, keep=keep)
                 seconds = time.perf_counter() - began
                 if result.error is not None or (keep and result.namespace.get("y") is None):
                     raise SystemExit(f"sandtrap: {result.error}")
                 del result
                 ways[way] = min(ways.get(way, seconds), seconds)
-    sys.stdout.write(json.dumps({"in": ways["in"], "out": max(0.0, ways["both"] - ways["in"])}))
+    out = ways["both"] - ways["in"] + ways["none"]
+    sys.stdout.write(json.dumps({"in": ways["in"], "out": out, "both": ways["both"]}))
 
 
 # ------------------------------------------------------------ all of them
 
 
 def through(box: Any, value: Any) -> Iterator[tuple[str, float]]:
-    """Seconds into a sandbox and out of it."""
+    """Seconds into a sandbox, out of it, and both ways in one request."""
     began = time.perf_counter()
     box.put("x", value)
     yield "in", time.perf_counter() - began
     began = time.perf_counter()
     back = box.get("x")
     yield "out", time.perf_counter() - began
+    del back
+    began = time.perf_counter()
+    back = box.call("same", value)
+    yield "both", time.perf_counter() - began
     del back
 
 
@@ -177,7 +188,7 @@ def measure(names: list[str], rounds: int, other: str) -> dict[str, dict[str, di
     process = multiprocessing.get_context("fork").Process(target=child, args=(there,), daemon=True)
     process.start()
     with Sandbox(limits) as box:
-        box.run_code("import numpy, pandas")
+        box.run_code("import numpy, pandas\ndef same(value): return value")
         for name in names:
             value = make(name)
             copied = np.ones(size_of(value) // 8)
@@ -217,12 +228,11 @@ def measure(names: list[str], rounds: int, other: str) -> dict[str, dict[str, di
 
 
 def show(name: str, result: dict[str, dict[str, float]]) -> None:
-    """Two lines."""
-    for direction in ("in", "out"):
-        ours = result["ours"][direction]
+    """A line for each direction."""
+    for direction, ours in result["ours"].items():
         others = [f"{way} {best[direction]:.2f} ({best[direction] / ours:.2f})"
-                  for way, best in result.items() if way != "ours"]  # fmt: skip
-        sys.stdout.write(f"{name:8} {direction:3}  ours {ours:.2f} ms   {'   '.join(others)}\n")
+                  for way, best in result.items() if way != "ours" and direction in best]  # fmt: skip
+        sys.stdout.write(f"{name:8} {direction:4} ours {ours:.2f} ms   {'   '.join(others)}\n")
     sys.stdout.flush()
 
 

@@ -32,7 +32,7 @@ from .execution import Execution
 from .outcome import failed
 from .recorder import Emit, Recorder
 from .tools import Modules, Tools, checked, in_tool
-from .values import variable
+from .values import close_all, pack, variable
 
 _MOVING_S = 30.0  # at least, for a value on its way in or out beside a cell
 Callback = Callable[[Any], Awaitable[None] | None]
@@ -312,9 +312,22 @@ class AsyncSandbox(Cells, Branches):
         self, code: str, timeout: float | None, inputs: Mapping[str, Any], returns: Sequence[str], modules: Modules,
         emit: Emit,
     ) -> Execution:  # fmt: skip
-        extra = checked(modules)
-        for name in (*inputs, *returns):
-            variable(name)
+        packed = dict(inputs)
+        try:
+            extra = checked(modules)
+            for name in (*inputs, *returns):
+                variable(name)
+            for name, value in packed.items():  # all of them before one is sent: where one is refused, none is set
+                if not isinstance(value, Outgoing):
+                    packed[name] = await asyncio.to_thread(pack, value, self._most)
+            return await self._run_in_turn(code, timeout, packed, returns, extra, emit)
+        finally:
+            close_all(packed)
+
+    async def _run_in_turn(
+        self, code: str, timeout: float | None, inputs: Mapping[str, Outgoing], returns: Sequence[str],
+        extra: Mapping[str, Mapping[str, Any]], emit: Emit,
+    ) -> Execution:  # fmt: skip
         async with self._turn() as session:
             execution = Execution(execution_count=session.execution_count)
             allowed_s = self._timeout if timeout is None else timeout

@@ -20,7 +20,7 @@ from .core import AsyncSandbox
 from .execution import Execution, Result
 from .handover import hand_over
 from .tools import Modules
-from .values import pack, variable
+from .values import close_all, pack, variable
 
 T = TypeVar("T")
 THREAD = "sandbox-kernel"
@@ -123,6 +123,19 @@ class Sandbox:
             raise
         return self._result(future)
 
+    def _packed(self, values: Mapping[str, Any]) -> dict[str, Outgoing]:
+        """Variables to set, packed here as for `put`; whoever is given them closes them."""
+        for name in values:
+            variable(name)
+        packed: dict[str, Outgoing] = {}
+        try:
+            for name, value in values.items():
+                packed[name] = pack(value, self._box._most)
+        except BaseException:
+            close_all(packed)
+            raise
+        return packed
+
     @staticmethod
     def _result(future: Future[T]) -> T:
         try:
@@ -174,8 +187,12 @@ class Sandbox:
             if calls[kind] is not None:
                 heard.put((kind, value))
 
-        work = self._box._run(code, timeout, inputs or {}, tuple(returns), modules or {}, emit)
-        future = self._begin(work)
+        packed = self._packed(inputs or {})
+        try:
+            future = self._begin(self._box._run(code, timeout, packed, tuple(returns), modules or {}, emit))
+        except BaseException:
+            close_all(packed)
+            raise
         future.add_done_callback(lambda _: heard.put(None))
         try:
             while (item := heard.get()) is not None:

@@ -34,6 +34,13 @@ def pack(value: Any, most: int) -> Outgoing:
         raise
 
 
+def close_all(values: Mapping[str, Any]) -> None:
+    """Give up the memory of those among these variables that are packed; again, unless they were never sent."""
+    for value in values.values():
+        if isinstance(value, Outgoing):
+            value.close()
+
+
 def unpack(memory: memoryview, most: int) -> Any:
     """A value from the worker.
 

@@ -9,7 +9,7 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
@@ -24,6 +24,7 @@ from .ending import end_fork, end_leftovers, flush
 from .guard_rails import guard
 from .kernel import WorkerKernel
 from .link import Link, Request, leave
+from .nothing import nothing_found
 from .per_shell import MAIN
 from .session import clip_count, clip_error, packets_of
 from .signals import handle, ignore, undisturbed
@@ -201,14 +202,25 @@ class Server:
             leave(BROKEN_STATUS)
 
     def _serve_at_once(self, request: Request) -> None:
-        """As `_serve`, without a task and the rounds of the loop that one needs."""
+        """As `_serve`, without a task and the rounds of the loop that one needs, unless there is something to await."""
         content: dict[str, Any] | None = None
         try:
             if not request.begun:  # else it was broken off
                 request.begun = True
                 self._wakeup.arm()
                 handle(signal.SIGINT, signal.default_int_handler)
-                content = self._context.run(self._answer_at_once, request)
+                answer = self._context.run(self._answer_at_once, request)
+                if not isinstance(answer, dict):
+                    request.task = self._loop.create_task(self._serve_rest(request, answer), context=self._context)
+                    return
+                content = answer
+        except BaseException as error:
+            content = self._failure(request, error)
+        self._finish(request, content)
+
+    async def _serve_rest(self, request: Request, answer: Awaitable[dict[str, Any]]) -> None:
+        try:
+            content = await answer
         except BaseException as error:
             content = self._failure(request, error)
         self._finish(request, content)
@@ -283,10 +295,10 @@ class Server:
             self._message = message
         return message
 
-    def _answer_at_once(self, request: Request) -> dict[str, Any]:
+    def _answer_at_once(self, request: Request) -> dict[str, Any] | Awaitable[dict[str, Any]]:
         if request.fields.get("header"):  # there is somebody whom a warning is for
             self._begin(request)
-        return self._values.answer_at_once(request)
+        return self._values.answer(request)
 
     async def _answer(self, request: Request) -> dict[str, Any]:
         fields, kernel = request.fields, self._kernel
@@ -341,20 +353,10 @@ class Server:
 
     def _failure(self, request: Request, error: BaseException, *, publish: bool = True) -> dict[str, Any]:
         """The answer when there is none: an error for a cell, nothing found for the small requests."""
-        if request.op == "complete":
-            position = (request.fields.get("content") or {}).get("cursor_pos") or 0
-            ends = {"cursor_start": position, "cursor_end": position}
-            return {"status": "ok", "matches": [], "metadata": {}, **ends}
-        if request.op == "inspect":
-            return {"status": "ok", "found": False, "data": {}, "metadata": {}}
-        if request.op == "is_complete":
-            return {"status": "unknown"}
         if request.op in self._values.handlers:
             return {"status": "error", "ename": type(error).__name__, "evalue": str(error)}
-        if request.op == "checkpoint":
-            return {"status": "refused", "reason": "it was broken off"}
         if request.op != "execute":
-            return {}
+            return nothing_found(request.op, request.fields.get("content") or {})
         name, value = type(error).__name__, str(error)
         lines = [f"{name}: {value}" if value else name]
         facts: dict[str, Any] = {"ename": name, "evalue": value, "traceback": lines}

@@ -14,7 +14,7 @@ import os
 import resource
 import sys
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ def {name}(*arguments, **named):
         raise error from None
     return value
 """
-AT_ONCE = frozenset({"put", "get"})  # they wait for nothing but room for their value
+AT_ONCE = frozenset({"put", "get", "call"})  # they wait for nothing but room, unless a coroutine function is called
 _Value = tuple[int, Sequence[Bytes]]  # room (0: none), buffers of the message
 
 
@@ -68,21 +68,11 @@ class Values:
             "variables": self._list_variables, "describe": self._describe,
         }  # fmt: skip
 
-    def answer_at_once(self, request: Request) -> dict[str, Any]:
-        """The reply's content, to a request in `AT_ONCE`."""
-        _import_frames()
-        try:
-            return self.handlers[request.op](request) or {"status": "ok"}
-        except FrameRefused as error:
-            return _refusal(error)
-
-    async def answer(self, request: Request) -> dict[str, Any]:
-        """The reply's content."""
+    def answer(self, request: Request) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]]:
+        """The reply's content; where that has to be waited for, what does so. It is to be awaited in a task."""
         _import_frames()
         try:
             done = self.handlers[request.op](request)
-            if inspect.isawaitable(done):
-                done = await done
         except FrameRefused as error:
             return _refusal(error)
         return done or {"status": "ok"}
@@ -139,7 +129,7 @@ class Values:
             return {"status": "error", "ename": type(error).__name__, "evalue": reason}
         return None
 
-    async def _call(self, request: Request) -> dict[str, Any] | None:
+    def _call(self, request: Request) -> dict[str, Any] | Coroutine[Any, Any, dict[str, Any]] | None:
         first, *rest = request.fields["name"].split(".")
         arguments, named = read(request.buffers, request.fds)
         try:
@@ -150,19 +140,27 @@ class Values:
                 function = getattr(function, name)
             value = function(*arguments, **named)
             if inspect.isawaitable(value):
-                value = await self._awaited(value)
+                return self._call_rest(request, value)
         except BaseException as error:
             return self._told(error)
         self._reply_with(request, *frames.dumps(value))
         return None
 
-    async def _awaited(self, work: Any) -> Any:
-        future = asyncio.ensure_future(work)
-        with self._kernel._cancel_on_sigint(future):
-            try:
-                return await future
-            except asyncio.CancelledError:
-                raise KeyboardInterrupt from None
+    async def _call_rest(self, request: Request, work: Any) -> dict[str, Any]:
+        try:
+            future = asyncio.ensure_future(work)
+            with self._kernel._cancel_on_sigint(future):
+                try:
+                    value = await future
+                except asyncio.CancelledError:
+                    raise KeyboardInterrupt from None
+        except BaseException as error:
+            return self._told(error)
+        try:
+            self._reply_with(request, *frames.dumps(value))
+        except FrameRefused as error:
+            return _refusal(error)
+        return {"status": "ok"}
 
     def _told(self, error: BaseException) -> dict[str, Any]:
         """An exception of a function that was called, as a cell would show it."""

@@ -72,9 +72,32 @@ def test_inputs_and_returns(sandbox: Sandbox) -> None:
     ex = sandbox.run_code("made = 1\n1/0", returns=["made"])
     assert ex.returned == {"made": 1} and ex.error is not None
     with pytest.raises(FrameRefused, match="function"):
-        sandbox.run_code("ran = True", inputs={"f": lambda: 0})
-    with pytest.raises(KeyError, match="ran"):
-        sandbox.get("ran")
+        sandbox.run_code("ran = True", inputs={"first": 1, "f": lambda: 0})
+    for name in ("ran", "first"):
+        with pytest.raises(KeyError, match=name):
+            sandbox.get(name)
+
+
+def test_inputs_that_never_arrive_leave_no_memory_behind(sandbox: Sandbox) -> None:
+    large = b"x" * (INLINE_BYTES + 1)
+
+    def held() -> int:
+        return sum("/memfd:frame" in os.readlink(f"/proc/self/fd/{fd.name}") for fd in os.scandir("/proc/self/fd"))
+
+    before = held()
+    for inputs, returns, error in (
+        ({"a": large, "b": lambda: 0}, [], FrameRefused), ({"a": large, "not a name": 1}, [], ValueError),
+        ({"a": large}, ["not a name"], ValueError),
+    ):  # fmt: skip
+        with pytest.raises(error):
+            sandbox.run_code("1", inputs=inputs, returns=returns)
+        assert held() == before
+    assert sandbox.run_code("1", inputs={"a": large, "b": large}).success and held() == before
+    closed = Sandbox()
+    closed.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        closed.run_code("1", inputs={"a": large})
+    assert held() == before
 
 
 def test_a_table_as_a_result_comes_as_data(sandbox: Sandbox) -> None:
@@ -103,6 +126,15 @@ def test_what_is_not_there_or_cannot_pass(sandbox: Sandbox) -> None:
 
 
 class TestCall:
+    def test_a_function_that_waits_beside_the_loop_it_is_called_in(self, sandbox: Sandbox) -> None:
+        code = "import asyncio\nran = []\nasync def later(): ran.append(1)\n"
+        code += "def start():\n    asyncio.get_running_loop().create_task(later())\n"
+        code += "def future():\n    return asyncio.get_running_loop().run_in_executor(None, len, 'four')\n"
+        code += "def printing():\n    print('said')"
+        assert sandbox.run_code(code).success
+        assert sandbox.call("start") is None and sandbox.call("future") == 4
+        assert sandbox.call("printing") is None and sandbox["ran"] == [1]
+
     def test_values_in_and_out(self, sandbox: Sandbox) -> None:
         code = "def f(df, by, *, scale=1):\n    return df.groupby(by, observed=True)['n'].sum() * scale\n"
         code += "async def g(x):\n    import asyncio; await asyncio.sleep(0.01)\n    return [x]\n"
