@@ -98,7 +98,7 @@ class Calls:
         """
         for name in function.split("."):
             variable(name)
-        return await self._call(function, (arguments, named), timeout)
+        return await self._call(function, (arguments, named or None), timeout)
 
     @check_arguments
     async def variables(self, *, timeout: float | None = None) -> dict[str, str]:

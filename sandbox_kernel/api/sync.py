@@ -278,7 +278,7 @@ class Sandbox:
         """Call a function of the session with values of this process, see `AsyncSandbox.call`."""
         for name in function.split("."):
             variable(name)
-        packed = pack((arguments, named), self._box._most)  # here, as for `put`
+        packed = pack((arguments, named or None), self._box._most)  # here, as for `put`
         return self._handed(packed, self._box._call(function, packed, timeout))
 
     def variables(self, *, timeout: float | None = None) -> dict[str, str]:

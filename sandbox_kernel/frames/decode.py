@@ -17,6 +17,7 @@ from itertools import repeat
 from typing import Any
 
 from ..errors import FrameRefused, size_text
+from . import plans
 from .grammar import CONTAINER_BYTES, CONTAINER_BYTES_PER_BYTE, DEFAULT_BUDGET, DEPTH, FLAT, INTEGER_BYTES, Budget
 from .receiver import Buffer, Bytes, Malformed, Receiver, TooMuch
 
@@ -79,6 +80,8 @@ def _attempt(payload: Bytes, buffers: Iterable[Bytes], budget: Budget) -> tuple[
         size = len(data) + sum(map(len, views))
         if size > budget.wire_bytes:
             raise TooMuch(f"it has {size_text(size)}, and one frame may have {size_text(budget.wire_bytes)}")
+        if len(data) <= budget.opcodes and (value := plans.build(data, views, Receiver(budget))) is not None:
+            return value, "", True
         return _decode(data, views, Receiver(budget), budget.opcodes), "", True
     except ImportError as error:
         return None, f"this frame needs a package that is not installed here: {error.name}", True
@@ -141,6 +144,7 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
                 heights[id(target)] = top
 
     position = 2
+    recorder = plans.recorder(data)
     # Opcodes in the order of their frequency, letters first and then the others.
     for _ in repeat(None, steps):
         code = data[position]
@@ -177,7 +181,10 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
                     raise Malformed("it calls something that has no name")
                 calls += 1
                 nested = heights.pop(id(arguments), 1)
-                value = (name.construct or name.load())(receiver, *arguments)
+                construct = name.construct or name.load()
+                value = construct(receiver, *arguments)
+                if recorder is not None:
+                    recorder.called(construct, arguments, value)
                 if nested > 1 and type(value) not in FLAT:
                     heights[id(value)] = nested
                 if type(value) in _GROWING:
@@ -286,6 +293,8 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
             rich = True
         elif code == 0x97:  # NEXT_BUFFER
             append(Buffer(buffers[used]))
+            if recorder is not None:
+                recorder.buffer(stack[-1], used)
             used += 1
             rich = True
         elif code == 0x98:  # READONLY_BUFFER
@@ -340,6 +349,8 @@ def _decode(data: bytes, buffers: Sequence[memoryview], receiver: Receiver, step
     if names != calls or receiver.taken != used or used != len(buffers):
         raise Malformed("it has names or buffers that it does not use")
     receiver.settle()
+    if recorder is not None:
+        recorder.keep(data, stack[0])
     return stack[0]
 
 

@@ -138,7 +138,7 @@ class Values:
             function = self._variables[first]
             for name in rest:
                 function = getattr(function, name)
-            value = function(*arguments, **named)
+            value = function(*arguments, **(named or {}))
             if inspect.isawaitable(value):
                 return self._call_rest(request, value)
         except BaseException as error:

@@ -245,6 +245,8 @@ def try_to_load(data: bytes, buffers: list[bytes]) -> bool:
     began = time.thread_time()
     try:
         value = frames.loads(data, buffers, budget=BUDGET)
+        for _ in range(2):  # once to follow the decoder, once by what was followed
+            assert type(frames.loads(data, buffers, budget=BUDGET)) is type(value)
     except frames.FrameRefused as refusal:
         assert len(str(refusal)) < 500 and "too little memory" not in str(refusal)
         return False
