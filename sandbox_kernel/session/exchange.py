@@ -8,13 +8,8 @@ could be cut short under the reader, or changed after it was checked. Descriptor
 from __future__ import annotations
 
 import asyncio
-import errno
-import fcntl
-import mmap
 import os
-import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -22,15 +17,13 @@ from ..channel import schema
 from ..channel.framing import Bytes
 from ..errors import FrameRefused, ProtocolError, size_text
 from .clock import Clock
+from .rooms import Room, filled
 from .supervisor import Supervisor
 
 INLINE_BYTES = 256 * 1024
 _ROOMS = 8  # that the worker may have at a time
 _CALLS = 64  # of host functions that may be under way, or have an answer that was not taken yet
 _UNREAD_PACKETS = 128  # no more answers while so many packets wait for the worker to take them
-_MFD_NOEXEC_SEAL = 0x0008  # Linux 6.3
-_FIXED = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
-_FINAL = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SEAL
 
 
 class Outgoing(msgspec.Struct):
@@ -69,67 +62,15 @@ class Outgoing(msgspec.Struct):
         if size <= INLINE_BYTES:
             return cls(buffers=[b"".join(pieces)])
         try:
-            fd = _memory(size)
-            try:
-                _write(fd, pieces)
-                fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FIXED | _FINAL)
-            except BaseException:
-                os.close(fd)
-                raise
+            return cls(fds=[filled(pieces)])
         except OSError as error:
             raise FrameRefused(f"no memory could be made for a value of {size_text(size)}: {error}") from error
-        return cls(fds=[fd])
 
     def close(self) -> None:
         """Give up this process's descriptor; the worker has its own. Idempotent."""
         fds, self.fds = self.fds, []
         for fd in fds:
             os.close(fd)
-
-
-def _memory(size: int) -> int:
-    """New memory of that size, which nobody can resize, nor execute where the kernel knows how to forbid it."""
-    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
-    try:
-        fd = os.memfd_create("frame", flags | _MFD_NOEXEC_SEAL)
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        fd = os.memfd_create("frame", flags)
-    try:
-        os.ftruncate(fd, size)
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FIXED)
-    except BaseException:
-        os.close(fd)
-        raise
-    return fd
-
-
-def _write(fd: int, pieces: Sequence[Bytes]) -> None:
-    at = 0
-    for piece in pieces:
-        rest = memoryview(piece).cast("B")
-        while rest:
-            done = os.pwrite(fd, rest, at)
-            at += done
-            rest = rest[done:]
-
-
-def _take(fd: int) -> mmap.mmap:
-    """The content of a room, which nobody can change any more. Changes to it stay in this process.
-
-    Raises:
-        ProtocolError: the worker still has a way to write to it.
-    """
-    try:
-        fcntl.fcntl(fd, fcntl.F_ADD_SEALS, _FINAL)
-    except OSError as error:
-        # EBUSY: mapped so that later writes would show here, after the content was checked.
-        raise ProtocolError(f"the memory of a value was kept open for writing ({error.strerror})") from error
-    options: dict[str, Any] = {"flags": mmap.MAP_PRIVATE, "prot": mmap.PROT_READ | mmap.PROT_WRITE}
-    if sys.version_info >= (3, 13):
-        options["trackfd"] = False  # a descriptor for each value that lives would be too many
-    return mmap.mmap(fd, os.fstat(fd).st_size, **options)
 
 
 Answer = Outgoing | tuple[str, str]  # a value, or the name and text of an exception
@@ -154,7 +95,7 @@ class Exchange:
         self.on_call: Answerer | None = None
         self._request = ""
         self._value: memoryview | None = None
-        self._rooms: dict[int, int] = {}  # serial -> descriptor
+        self._rooms: dict[int, Room] = {}  # by serial number
         self._room_bytes = 0
         self._calls: set[asyncio.Task[None]] = set()
         self._call_bytes = 0  # of the arguments of these
@@ -167,9 +108,12 @@ class Exchange:
     def end(self) -> None:
         """It has its reply, or the worker is lost: nothing is owed to it any more."""
         self._request = ""
-        for fd in self._rooms.values():
-            os.close(fd)
-        self._rooms, self._room_bytes = {}, 0
+        rooms, self._rooms, self._room_bytes = self._rooms, {}, 0
+        for room in rooms.values():
+            try:
+                room.close()
+            except ProtocolError as error:
+                self._supervisor.kill(error, room.worker)
         for task in self._calls:
             task.cancel()
 
@@ -195,19 +139,16 @@ class Exchange:
                 raise ProtocolError("a second value for one request")
             self._value = memory
 
-    def _content(self, room: int, buffers: list[memoryview]) -> memoryview:
-        if not room:
+    def _content(self, serial: int, buffers: list[memoryview]) -> memoryview:
+        if not serial:
             return memoryview(bytearray(buffers[0]))  # arrays in it are to be writable, and at aligned addresses
-        fd = self._rooms.pop(room, None)
-        if fd is None:
+        room = self._rooms.pop(serial, None)
+        if room is None:
             if not self._request:
                 return memoryview(bytearray())  # its request is over
             raise ProtocolError("a value in a room that there is not")
-        try:
-            self._room_bytes -= os.fstat(fd).st_size
-            return memoryview(_take(fd))
-        finally:
-            os.close(fd)
+        self._room_bytes -= room.size
+        return room.take()
 
     def _open(self, message: schema.Room) -> None:
         worker = self._supervisor.worker
@@ -224,13 +165,13 @@ class Exchange:
             reason = "too many large values are under way"
         if not reason:
             try:
-                fd = _memory(message.size)
+                room = Room(message.size, worker.number)
             except OSError as error:
                 reason = f"no memory could be made for it: {error.strerror}"
             else:
-                self._rooms[message.serial] = fd
+                self._rooms[message.serial] = room
                 self._room_bytes += message.size
-                worker.send({"op": "room", "serial": message.serial}, fds=[os.dup(fd)], owned=True)
+                worker.send({"op": "room", "serial": message.serial}, fds=[room.far], owned=True)
                 return
         worker.send({"op": "room_refused", "serial": message.serial, "reason": reason})
 

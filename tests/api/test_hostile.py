@@ -253,27 +253,93 @@ answer('get', evil)"""
             box["x"]
         still_good(box)
 
-    def test_a_room_cannot_be_resized_or_changed_later(self, box: Sandbox) -> None:
+    def test_a_room_cannot_be_enlarged_nor_changed_later(self, box: Sandbox) -> None:
         code = """
 said = []
 def evil(r):
     data = packed(*frames.dumps(bytes(300_000))[:1])
     told, fd = room(len(data))
-    for act in (lambda: os.ftruncate(fd, 10), lambda: os.ftruncate(fd, 1 << 30)):
-        try: act(); said.append('done')
-        except OSError as e: said.append(e.errno)
+    try: os.ftruncate(fd, 1 << 30); said.append('done')
+    except OSError as e: said.append(e.errno)
     os.pwrite(fd, data, 0)
     say({'type': 'value', 'id': r.id, 'room': told['serial']})
     time.sleep(0.3)
     again = lambda: os.pwrite(os.open(f'/proc/self/fd/{fd}', os.O_RDWR), b'x', 0)
-    for act in (lambda: os.pwrite(fd, b'x', 0), lambda: mmap.mmap(fd, 10), again):
+    grow = lambda: os.ftruncate(fd, 10)
+    for act in (lambda: os.pwrite(fd, b'x', 0), lambda: mmap.mmap(fd, 10), again, grow):
         try: act(); said.append('done')
-        except OSError as e: said.append(e.errno)
+        except (OSError, ValueError) as e: said.append(getattr(e, 'errno', 0))
 answer('get', evil)"""
         assert box.run_code(code).success
         assert box["x"] == bytes(300_000)
         values = box.run_code("values.handlers['get'] = values._get; said").results[0].text
-        assert values is not None and "done" not in values.replace("said", ""), values
+        assert values is not None and "done" not in values.replace("said", "") and values.count(",") == 4, values
+
+    @pytest.mark.parametrize("size", [0, 10, 200_000])
+    @pytest.mark.parametrize("keep", [True, False])
+    def test_a_room_that_is_cut_short(self, box: Sandbox, size: int, keep: bool) -> None:
+        """A host that had it mapped would die of a signal."""
+        code = """
+def evil(r):
+    data = packed(*frames.dumps(bytes(300_000))[:1])
+    told, fd = room(len(data))
+    os.pwrite(fd, data, 0)
+    os.ftruncate(fd, size)
+    if not keep: os.close(fd)
+    say({'type': 'value', 'id': r.id, 'room': told['serial']})
+answer('get', evil)"""
+        box.run_code(code, inputs={"size": size, "keep": keep})
+        with pytest.raises(ProtocolError, match="cut short"):
+            box["x"]
+        still_good(box)
+
+    def test_a_forked_process_that_has_a_room_open_is_in_nobody_s_way(self, box: Sandbox) -> None:
+        code = """
+real = values._questions.exchange
+def forking(*arguments):
+    answer = real(*arguments)
+    if os.fork() == 0:
+        time.sleep(20); os._exit(0)
+    return answer
+values._questions.exchange = forking
+big = bytes(range(256)) * 2000"""
+        assert box.run_code(code).success
+        assert box["big"] == bytes(range(256)) * 2000
+        still_good(box)
+
+    @pytest.mark.parametrize("told", [True, False])
+    @pytest.mark.parametrize("keep", ["keep = fd", "keep = mmap.mmap(fd, size, mmap.MAP_PRIVATE); keep[:1]"])
+    def test_what_a_worker_keeps_of_rooms_is_no_memory(self, box: Sandbox, told: bool, keep: str) -> None:
+        """No limit would count it: nobody has it mapped."""
+        code = f"""
+import time
+kept, size = [], 60 << 20
+for number in range(12):
+    answer, fd = room(size)
+    if fd < 0: break
+    os.pwrite(fd, bytes(size), 0)
+    {keep}
+    if told: say({{'type': 'value', 'id': 'nobody', 'room': answer['serial']}})
+    kept.append((fd, keep))
+time.sleep(0.5)"""
+        assert box.run_code(code, inputs={"told": told}).success
+        look = """
+for fd, _ in kept:
+    try: mmap.mmap(fd, size, mmap.MAP_PRIVATE, mmap.PROT_READ)[::4096]
+    except ValueError: pass  # it is empty
+[len(kept), sum(os.fstat(fd).st_blocks for fd, _ in kept)]"""
+        found = box.run_code(look).results[0].text
+        assert found == f"[{12 if told else 8}, 0]", found
+        still_good(box)
+
+    def test_a_worker_that_forbids_to_give_the_memory_back_is_ended(self, box: Sandbox) -> None:
+        code = """
+told, fd = room(1 << 20)
+fcntl.fcntl(fd, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)"""
+        lost = box.status()["workers_lost"]
+        box.run_code(code)
+        still_good(box)
+        assert box.status()["workers_lost"] == lost + 1
 
     def test_a_room_that_is_filled_with_something_else(self, box: Sandbox, canary: Path) -> None:
         code = """
