@@ -15,7 +15,7 @@ import resource
 import sys
 import types
 from collections.abc import Callable, Coroutine, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +48,7 @@ AT_ONCE = frozenset({"put", "get", "call"})  # they wait for nothing but room, u
 _Value = tuple[int, Sequence[Bytes]]  # room (0: none), buffers of the message
 
 
+@cache
 def _import_frames() -> None:
     # Not before it is asked for: most kernels pass no values, and all of them start.
     global frames, transport
