@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,8 @@ import pandas as pd
 from .construct import integers
 from .construct_numpy import Array, build_array
 from .construct_texts import build_string, few_labels
-from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LENGTH, LEVELS, SLOW_FREQUENCY_LENGTH
+from .grammar import COLUMN_DTYPE, FLAT, FREQUENCY, LABEL_DEPTH, LENGTH, LEVELS, SLOW_FREQUENCY_LENGTH
+from .receiver import TooMuch
 
 if TYPE_CHECKING:
     from .receiver import Receiver
@@ -43,6 +44,23 @@ def _index_argument(index: Any) -> pd.Index:
     if not isinstance(index, pd.Index):
         raise ValueError("an index is none")
     return index
+
+
+def _check_labels(labels: Iterable[Any]) -> None:
+    """Raises: TooMuch: tuples in tuples, which some libraries write as text that doubles with each: `to_parquet`."""
+    level = [label for label in labels if type(label) is tuple]
+    for _ in range(LABEL_DEPTH):
+        level = [part for label in level for part in label if type(part) is tuple]
+        if not level:
+            return
+    raise TooMuch(f"a label has tuples nested more than {LABEL_DEPTH} deep")
+
+
+def _name(name: Any) -> None:
+    """Checks what is to be the name of an axis or a column."""
+    hash(name)
+    if type(name) is tuple:
+        _check_labels((name,))
 
 
 def _axis(receiver: Receiver, index: Any) -> pd.Index:
@@ -179,7 +197,7 @@ _EXTENSIONS: dict[Any, Callable[..., Any]] = {
 def build_index(receiver: Receiver, kind: Any, parts: Any, name: Any) -> pd.Index:
     if type(parts) is not tuple:
         raise ValueError("an index has no parts")
-    hash(name)
+    _name(name)
     return _INDEXES[kind](receiver, name, *parts)
 
 
@@ -199,6 +217,7 @@ def _multi(receiver: Receiver, name: Any, levels: Any, codes: Any, sortorder: An
         raise ValueError("an index has other levels than codes or names")
     if sortorder is not None:
         integers(sortorder)
+    _check_labels(names)
     for part, code in zip(levels, codes, strict=True):
         if isinstance(_index_argument(part), pd.MultiIndex):
             raise ValueError("a level is no plain index")
@@ -218,6 +237,7 @@ def _plain(receiver: Receiver, name: Any, values: Any, frequency: Any) -> pd.Ind
     if len(values) > LENGTH:
         raise ValueError("an index is too long")
     if type(values) is np.ndarray and values.dtype == object:
+        _check_labels(values)
         index = pd.Index(values, dtype=object, copy=False, tupleize_cols=False, name=name)
     elif isinstance(getattr(values, "dtype", None), pd.StringDtype):
         # Told its type, pandas does not look whether the texts are a range.
@@ -301,7 +321,7 @@ def build_series(receiver: Receiver, data: Any, index: Any, name: Any, attrs: An
     values, index = _column(data), _axis(receiver, index)
     if len(values) != len(index):
         raise ValueError("a column has another length than the index")
-    hash(name)
+    _name(name)
     dtype = object if type(values) is np.ndarray and values.dtype == object else None
     series = pd.Series(values, index=index, name=name, dtype=dtype, copy=False)
     if not _is_sparse(values):

@@ -13,6 +13,7 @@ MIB = 1024 * 1024
 DEPTH = 64  # containers inside containers, counted as they are written
 LENGTH = 2**31  # of any axis, list or range of labels
 LEVELS = 256  # of an index
+LABEL_DEPTH = 8  # of tuples in a label
 DIMENSIONS = 8
 INTEGER_BYTES = 4096  # of one Python int; its text has 9,864 digits
 IN_BAND_BYTES = 1024  # shorter data travels inside the pickle, longer data as a buffer of its own

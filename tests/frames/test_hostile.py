@@ -585,6 +585,32 @@ def test_tables_and_columns_that_do_not_fit(it: Raw) -> None:
     refused(payload(it))
 
 
+def nested(depth: int) -> Any:
+    label: Any = "x"
+    for _ in range(depth):
+        label = (label,)
+    return label
+
+
+@pytest.mark.parametrize("place", ["label", "name", "series", "level", "category"])
+def test_labels_that_would_double_with_each_tuple(place: str) -> None:
+    """Arrow writes them as text of text of text: a table with one of 40 tuples could not be saved."""
+
+    def frame(label: Any) -> Raw:
+        column = call("objects", "array", (1,), ("v", 1, [label]))
+        index = call("index", "array", (column, None), None)
+        return {
+            "label": call("frame", index, labels(1), (int64(1),), None, True),
+            "name": call("index", "range", (0, 1, 1), label),
+            "series": call("series", int64(1), labels(1), label, None, True),
+            "level": call("index", "multi", ((words("a"),), (int64(0),), None, (label,)), None),
+            "category": call("extension", "categorical", array("|i1", b"\0", 1), index, False),
+        }[place]
+
+    frames.loads(payload(frame(nested(8))))
+    assert refused(payload(frame(nested(9)))).in_order, "an honest sender may have one"
+
+
 def test_a_calendar_frequency_is_not_checked_for_many_labels() -> None:
     many = array("<M8[ns]", bytes(8 * 60_000), 60_000)
     refused(payload(call("index", "array", (many, "B"), None)))
