@@ -29,6 +29,11 @@ def inert(text: str) -> str:
     return text if text.isprintable() else _ACTING.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+def one_line(text: str) -> str:
+    """The text on a line of its own, or in one: whatever is not printable is written as an escape."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def size_text(size: int) -> str:
     """``"4 GiB"``, ``"3.9 GiB"``, ``"61 MiB"``: three digits at most, as a person would say it."""
     value, unit = float(size), "bytes"

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .errors import BROKEN_STATUS, size_text
+from .errors import BROKEN_STATUS, one_line, size_text
 
 # Why a worker ended, for the other cells that ran in it; the error's name is put in.
 BYSTANDER = "it was ended because of another cell, which ran at the same time ({})"
@@ -203,5 +203,5 @@ def held_text(files: Iterable[tuple[str, int, str]], more: int = 0) -> str:
 
 
 def _some(paths: Sequence[str]) -> str:
-    shown = ", ".join(ascii(path)[1:-1] if not path.isprintable() else path for path in paths[:_SHOWN_FILES])
+    shown = ", ".join(map(one_line, paths[:_SHOWN_FILES]))
     return f"{shown}, and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else shown

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..code_rules import Checker, CodeRules, Violation
 from ..code_rules.cells import MOST_BYTES, code_cells, plain_python
-from ..errors import PolicyError, inert
+from ..errors import PolicyError, inert, one_line
 from ..policy_layers import is_path
 from ..verify import extract_expected_signature, verify_ast_signature
 from ..verify.signature import parse_parameters
@@ -108,15 +108,10 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps({"ok": ok, "files": [finding.to_dict() for finding in findings]}, indent=2) + "\n")
     else:
         for line in (line for finding in findings for line in finding.lines()):
-            sys.stdout.write(f"{_printable(line)}\n")
+            sys.stdout.write(f"{one_line(line)}\n")
         if ok:  # (not among the findings, which programs read)
             sys.stderr.write(f"{len(findings)} file{'s' * (len(findings) != 1)} checked: nothing to complain about\n")
     return 0 if ok else 1
-
-
-def _printable(line: str) -> str:
-    """Names out of the checked code must not move the terminal's cursor."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
 def _expected(args: argparse.Namespace) -> tuple[str | None, Sequence[str] | str | None]:

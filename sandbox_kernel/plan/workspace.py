@@ -10,6 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+from ..errors import one_line
 from ..frozen import Frozen
 from .model import Access, Grant
 from .paths import inside
@@ -81,7 +82,7 @@ class Hidden(Frozen):
                     "cannot be listed), so it is not shown; cells start in an empty private folder.")  # fmt: skip
         if not self.unsearched:
             return ""
-        told = ", ".join(map(_printable, (os.path.relpath(path, top) for path in self.unsearched[:3])))
+        told = ", ".join(one_line(os.path.relpath(path, top))[:80] for path in self.unsearched[:3])
         more = f" and {len(self.unsearched) - 3} more" if len(self.unsearched) > 3 else ""
         return (f"Folders in {top} that cannot be searched for the names of files.hide are hidden (too many files, too "
                 f"many such names, or too deep): {told}{more}.")  # fmt: skip
@@ -180,10 +181,6 @@ class _Search:
 
     def _parent(self, path: str) -> str:
         return path if self._depth(path) == 1 else os.path.dirname(path)
-
-
-def _printable(name: str) -> str:
-    return (name if name.isprintable() else ascii(name)[1:-1])[:80]
 
 
 def veiled_paths(

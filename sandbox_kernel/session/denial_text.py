@@ -325,6 +325,5 @@ def _within(path: str, folders: Sequence[str]) -> bool:
 
 
 def _plain(path: str) -> str:
-    """The path for a line of text: printable, at most 120 characters."""
-    shown = "".join(c if c.isprintable() else "?" for c in path)
-    return repr(shown if len(shown) <= 120 else f"{shown[:60]}...{shown[-57:]}")
+    """The path for a line of text, in quotes: at most 120 characters of it."""
+    return repr(path if len(path) <= 120 else f"{path[:60]}...{path[-57:]}")
