@@ -72,6 +72,9 @@ class Outgoing(msgspec.Struct):
         for fd in fds:
             os.close(fd)
 
+    # Values are packed in threads. Who waits for one may be cancelled meanwhile, and then nobody ever has it.
+    __del__ = close
+
 
 Answer = Outgoing | tuple[str, str]  # a value, or the name and text of an exception
 Answerer = Callable[[str, str, memoryview], Awaitable[Answer]]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -59,6 +61,35 @@ def test_a_cancelled_call_leaves_no_cell_behind() -> None:
             async with asyncio.timeout(0.5):
                 await box.run_code(stubborn)
         assert (await box.run_code("6 * 7")).results[0].text == "42"
+
+    run(test)
+
+
+def test_a_large_value_whose_sender_is_cancelled_leaves_no_descriptor() -> None:
+    big = bytes(2 << 20)
+
+    def packed() -> int:
+        found = 0
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                found += os.readlink(f"/proc/self/fd/{name}").startswith("/memfd:")
+        return found
+
+    async def test(box: AsyncSandbox) -> None:
+        await box.run_code("def f(x): pass")
+        before = packed()
+        sends: list[Callable[[], Awaitable[object]]] = [
+            lambda: box.put("x", big), lambda: box.call("f", big), lambda: box.run_code("", inputs={"x": big}),
+            lambda: box.put_file("x.bin", big),
+        ]  # fmt: skip
+        for number in range(30):
+            task = asyncio.ensure_future(sends[number % 4]())
+            for _ in range(1 + number % 3):  # in the first of these it goes to a thread that packs it
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.wait([task])
+        await asyncio.sleep(0.5)
+        assert packed() == before
 
     run(test)
 
