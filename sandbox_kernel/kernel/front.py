@@ -184,7 +184,7 @@ class SandboxedKernel(ControlKernel, DebugRequests, FileRequests):
         parent = self.get_parent("shell")
         self.publisher.begin(parent)
         line, keep, began = self.execution_count, store_history and not silent, self._loop.time()
-        if keep:
+        if keep := keep and bool(code) and not code.isspace():  # the others are not counted: the next has their number
             line = self.history.store(line, code)
         request_id, on_main = parent["header"]["msg_id"], parent["header"].get("subshell_id") is None
         if on_main and words is None and not silent:

@@ -206,10 +206,16 @@ def _fork_on() -> None:
 
 @contextmanager
 def _quiet_forks() -> Iterator[None]:
-    # Since 3.12 Python warns of forks beside threads; those of numerical libraries are enough.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    # Since 3.12 Python warns of forks beside threads; those of numerical libraries are enough. (What `catch_warnings`
+    # and `simplefilter` do besides: every module forgets of what it has warned, and warns again after each copy.)
+    filters: list[Any] = warnings.filters  # type: ignore[assignment]
+    ours = ("ignore", None, DeprecationWarning, None, 0)
+    filters.insert(0, ours)
+    try:
         yield
+    finally:
+        with suppress(ValueError):
+            filters.remove(ours)
 
 
 def _file_offsets() -> dict[int, int]:

@@ -15,14 +15,17 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from IPython.core.completer import IPCompleter
+from IPython.core import completer
 
 _OF_A_CELL = re.compile(r"_i?\d+")
 _LAST_WORD = re.compile(r"\w*\Z")
 
 
-class Completer(IPCompleter):
-    """Stock's; jedi is shown the names of old cells only where they are asked for."""
+class IPCompleter(completer.IPCompleter):
+    """Stock's; jedi is shown the names of old cells only where they are asked for.
+
+    ``%config`` finds it by the name of its class, which is the stock one's.
+    """
 
     def _jedi_matches(self, cursor_column: int, cursor_line: int, text: str) -> Iterator[Any]:
         kept = self.namespace, self.global_namespace

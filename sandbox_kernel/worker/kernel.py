@@ -26,12 +26,13 @@ import IPython.core.interactiveshell
 import IPython.utils.process
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
+from IPython.core.error import StdinNotImplementedError
 from tornado.platform.asyncio import AsyncIOLoop
 from traitlets import Any as AnyTrait
 from traitlets import default
 
 from . import commands, packages, per_shell
-from .completion import Completer
+from .completion import IPCompleter
 from .history import HistoryManager
 from .per_shell import Payloads, PerShell, current_shell
 from .printed import note_quickly
@@ -102,7 +103,10 @@ class WorkerKernel(IPythonKernel):
         if sys.stderr is not None:
             sys.stderr.flush()
         assert self.questions is not None  # noqa: S101 - set before the first cell
-        return self.questions.ask(request_id((parent or {}).get("header")), str(prompt), password)
+        try:
+            return self.questions.ask(request_id((parent or {}).get("header")), str(prompt), password)
+        except (EOFError, KeyboardInterrupt, StdinNotImplementedError) as error:
+            raise error.with_traceback(None) from None  # as stock: how we wait is of no use in the cell's traceback
 
     @contextmanager
     def _dummy_context_manager(self, *args: Any) -> Iterator[None]:
@@ -229,7 +233,7 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     interactiveshell: Any = IPython.core.interactiveshell
     interactiveshell.HistoryManager = HistoryManager
     completer: Any = IPython.core.completer
-    completer.IPCompleter = Completer
+    completer.IPCompleter = IPCompleter
     for module in (ipykernel.zmqshell, IPython.utils.process):
         cast(Any, module).system = commands.system
 

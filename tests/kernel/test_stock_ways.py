@@ -181,3 +181,41 @@ def test_what_is_asked_after_a_failed_cells_reply_is_not_aborted_with_the_rest(k
         failed = kernel.client.execute("1 / 0")
         assert reply_to(kernel, failed)["status"] == "error"
         assert reply_to(kernel, kernel.client.execute("1"))["status"] == "ok"
+
+
+def test_an_empty_cell_has_no_number_and_no_place_in_the_history(kernel: Running) -> None:
+    kernel.good("early = 1")
+    first = kernel.good("first = 1").reply["execution_count"]
+    for nothing in ("", "  \n"):
+        kernel.good(nothing, user_expressions={"early": "early"})
+    assert kernel.good("second = 2").reply["execution_count"] == first + 1
+    request = kernel.client.history(hist_access_type="range", session=0, start=first - 1, stop=first + 2)
+    history = reply_to(kernel, request)["history"]
+    assert [(line, text) for _, line, text in history] == [
+        (first - 1, "early = 1"), (first, "first = 1"), (first + 1, "second = 2"),
+    ]  # fmt: skip
+    assert len({session for session, _, _ in history}) == 1
+
+
+def test_a_module_warns_once_however_many_copies_are_made_between_the_cells(kernel: Running) -> None:
+    kernel.good("%%writefile warner.py\nimport warnings\ndef warn():\n    warnings.warn('only once')")
+    assert "only once" in kernel.good("import warner; warner.warn()").stderr
+    for name in ("one", "two"):
+        kernel.good(f"%sandbox checkpoint {name}")
+        assert "only once" not in kernel.good("warner.warn()").stderr
+
+
+def test_config_shows_the_completer_by_its_name(kernel: Running) -> None:
+    assert "IPCompleter\n" in kernel.good("%config").stdout
+    assert "IPCompleter.use_jedi" in kernel.good("%config IPCompleter").stdout
+
+
+def test_the_traceback_of_an_interrupted_question_shows_as_many_frames_as_the_ordinary_one(kernel: Running) -> None:
+    name = kernel.client.execute("input('? ')", allow_stdin=True)
+    kernel.client.get_stdin_msg(timeout=30)
+    kernel.manager.interrupt_kernel()
+    reply = reply_to(kernel, name)
+    assert (reply["ename"], reply["evalue"]) == ("KeyboardInterrupt", "Interrupted by user")
+    frames = [entry for entry in reply["traceback"] if "-> " in entry]
+    assert len(frames) == 3, "the cell, raw_input and what it calls"
+    assert "questions.py" not in "".join(frames)
