@@ -39,14 +39,17 @@ def gives_up(copied_s: float, lasted_s: float, left_s: float, held: int = 0) -> 
     """Whether a cell costs so much that the copy beside it goes.
 
     A budget that is overdrawn is no reason by itself: on a busy machine the fork alone may have taken it all, and to
-    end the copy that it has made saves nothing.
+    end the copy that it has made saves nothing. Nor is a cell that seems to copy all of a small session: that takes a
+    tenth of a second at most, once, and what looks like it is most often memory that was taken and given back.
 
     Args:
         copied_s: what the cell has spent on pages that it wrote to first, in seconds.
         lasted_s: processor time of the cell so far.
         left_s: of the budget.
-        held: by the session, in bytes.
+        held: by the session when the copy was made, in bytes.
     """
+    if 0 < held < _SMALL:
+        return False
     return copied_s > _allowed_s(lasted_s, held) or (left_s < -_CELL_S and copied_s > _SLIGHT_S)
 
 

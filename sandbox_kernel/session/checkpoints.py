@@ -64,7 +64,7 @@ class Checkpoints(Woken):
         self._dirty = False  # something may have changed since the newest copy
         self._before: Process | None = None  # the worker at the last look, if it has a copy
         self._held = 0  # by the worker, in bytes, when that was last asked for
-        self._counted_s = 0.0  # of copying since the newest copy was made
+        self._whole, self._counted_s = 0, 0.0  # what it held when the newest copy was made; of copying since then
         self._cell_s = 0.0  # of that, in the running cell
         self._looked = self._counted_at = 0.0  # when a cell's, and when at all, on the monotonic clock
         self._cell_began = 0.0  # the worker's processor time then; the wall clock counts others, too
@@ -346,6 +346,7 @@ class Checkpoints(Woken):
         self.reason = ""
         self._budget.expected_s = (self._budget.expected_s + self._counted_s) / 2
         self._before, self._counted_s = read_process(pid), 0.0
+        self._whole = self._before.rss if self._before else 0
         self._made(copy, pid)
         return copy, ""
 
@@ -375,14 +376,13 @@ class Checkpoints(Woken):
         if not self.sleeping():
             return
         looked, copied_s = self._looked, self._cell_s
-        used_s, self._looked = self._count(), self._loop.time()
-        lasted, held = max(0.0, used_s - self._cell_began), 0 if self._before is None else self._before.rss
-        if gives_up(self._cell_s, lasted, self._budget.left, held):
+        lasted, self._looked = max(0.0, self._count() - self._cell_began), self._loop.time()
+        if gives_up(self._cell_s, lasted, self._budget.left, self._whole):
             self._budget.expected_s = max(self._budget.expected_s, 3 * self._cell_s)
             self.drop("the cell rewrote so much memory that keeping copies would have slowed it down", named=False)
         else:
             pace = (self._cell_s - copied_s) / max(1e-6, self._looked - looked)
-            self._watch = self._loop.call_later(next_look_s(self._cell_s, lasted, pace, held), self._look)
+            self._watch = self._loop.call_later(next_look_s(self._cell_s, lasted, pace, self._whole), self._look)
 
     def _count(self) -> float:
         """Take from the budget what was copied since the last count; the worker's processor time so far."""
@@ -390,7 +390,9 @@ class Checkpoints(Woken):
         if worker is None or self._before is None:
             return 0.0
         # From look to look: over a whole cell, memory that was taken and given back would look like pages copied.
-        seconds = worker.copied_since(self._before) // PAGE * PAGE_COPY_S
+        # And no page is copied twice: what is more than the copy has was taken and given back between two looks.
+        most_s = max(0.0, self._whole // PAGE * PAGE_COPY_S - self._counted_s)
+        seconds = min(most_s, worker.copied_since(self._before) // PAGE * PAGE_COPY_S)
         self._before = worker
         self._counted_s += seconds
         self._cell_s += seconds

@@ -179,11 +179,29 @@ def test_memory_that_a_cell_takes_and_gives_back_is_not_taken_for_copied_pages(
 
     supervisor = SimpleNamespace(worker=SimpleNamespace(pid=1))
     session = Checkpoints(True, 1 << 30, cast(Any, supervisor), ask=ask)
-    session._before = looks[0]
+    session._before, session._whole = looks[0], looks[0].rss
     for _ in range(3):
         looks.pop(0)
         session._count()
     assert session._cell_s == pytest.approx(200 * PAGE_COPY_S)
+
+
+def test_no_page_is_copied_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays that come and go between two looks cost faults, too."""
+    looks = [_process(faults, 1000) for faults in range(0, 100_000, 900)]
+    monkeypatch.setattr(checkpoints, "read_process", lambda _pid: looks[0])
+    supervisor = SimpleNamespace(worker=SimpleNamespace(pid=1))
+    session = Checkpoints(True, 1 << 30, cast(Any, supervisor), ask=cast(Any, None))
+    session._before, session._whole = looks[0], looks[0].rss
+    while len(looks) > 1:
+        looks.pop(0)
+        session._count()
+    assert session._cell_s == pytest.approx(1000 * PAGE_COPY_S)
+
+
+def test_a_cell_of_a_small_session_keeps_its_copy_whatever_it_seems_to_copy() -> None:
+    assert not gives_up(copied_s=0.09, lasted_s=0.1, left_s=-1.0, held=90 << 20)
+    assert gives_up(copied_s=0.09, lasted_s=0.1, left_s=1.0, held=110 << 20)
 
 
 def test_small_requests_in_a_row_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -200,7 +218,7 @@ def test_small_requests_in_a_row_are_counted_together(monkeypatch: pytest.Monkey
         supervisor = SimpleNamespace(worker=SimpleNamespace(pid=1), ready=True, execution_count=1, copies=copies)
         session = Checkpoints(True, 1 << 30, cast(Any, supervisor), ask=cast(Any, None))
         session.start(asyncio.get_running_loop())
-        session._before = _process(0, 1000)
+        session._before, session._whole = _process(0, 1000), 1000 * PAGE
         session._budget.spend(1.0)  # there is nothing left for a further copy
         for _ in range(3):
             await session.hurry()
