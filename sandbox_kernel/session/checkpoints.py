@@ -1,22 +1,22 @@
 """When to leave a copy of the worker, and what that may cost.
 
-A copy costs twice. The fork itself copies page tables (about 20 ms a gigabyte); and afterwards each page that either
-side writes to for the first time is copied (3.5 us), on the way of the cell that writes it. So copies are made while
-the session is idle, and both costs come out of one budget: a share of the time that the session has lasted. A cell
-that rewrites a great deal is told from one that only takes more memory by its page faults: those of the second make
-it larger.
+A copy costs twice. The fork itself copies page tables (about 20 ms a gigabyte); and afterwards each page that a side
+writes to for the first time is copied (3.5 us), on the way of the cell that writes it. So copies are made while nothing
+runs, and both costs come out of one budget: a share of the session's time. A cell that rewrites a great deal is told
+from one that only takes more memory by its page faults: those of the second make it larger.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ..errors import CopyRefused, NoCheckpoint, RolledBack, SandboxError
 from .budget import SHARE, Budget, first_look_s, fork_cost_s, gives_up, next_look_s, ran_s
-from .copies import Copies, Copy
+from .copies import Copies, Copy, in_time
 from .proctree import PAGE, Process, read_process
 from .supervisor import Supervisor
 from .woken import Woken
@@ -178,7 +178,7 @@ class Checkpoints(Woken):
         worker = read_process(self._pid)
         if worker is not None and worker.rss > _ROOM * self._memory and not branch:
             raise CopyRefused(_NO_ROOM)
-        copy, reason = await self._copy(branch=branch)
+        copy, reason = await in_time(self._copy(branch=branch))
         if not branch:
             self._dirty = copy is None
         self._arm(IDLE_S)
@@ -301,8 +301,7 @@ class Checkpoints(Woken):
             self._watch = None
 
     def _idle(self) -> None:
-        self._timer = None
-        self._task = self._loop.create_task(self._make())
+        self._timer, self._task = None, self._loop.create_task(self._make())
 
     async def _make(self) -> None:
         if not (self._dirty and self._supervisor.ready) or not (self._owed or self._affordable()):
@@ -328,14 +327,15 @@ class Checkpoints(Woken):
         copies, number, pid = self._copies, self._supervisor.next_number(), worker.pid
         began, ran = time.monotonic(), ran_s(pid)
         copy = copies.open(number, worker.number, self.cell, branch=branch)
-        try:
-            answer = await self._ask(number, copy.link.far_ends())
-        except SandboxError:
-            answer = {"reason": "the worker was lost"}
-        finally:
-            copy.link.start()
+        answer: dict[str, Any] = {"reason": "the worker was lost"}
+        with contextlib.suppress(SandboxError):
+            try:
+                answer = await self._ask(number, copy.link.far_ends())
+            finally:
+                copy.link.start()
+                if answer.get("status") != "ok":
+                    copies.drop(copy)
         if answer.get("status") != "ok":
-            copies.drop(copy)
             return None, str(answer.get("reason") or "the worker gave no reason")
         copy.lost, waited, ran = answer["lost"], time.monotonic() - began, ran_s(pid) - ran
         await asyncio.wait([copy.settled], timeout=_SETTLE_S)

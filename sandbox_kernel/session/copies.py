@@ -11,7 +11,7 @@ import contextlib
 import re
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,6 +23,7 @@ from .link import WorkerLink
 from .proofs import judge_outside
 
 NAME_RULE = "A name begins with a letter and has letters, digits and _.- (64 at most)."
+ANSWER_S = 60.0  # in which the worker has to make a copy that somebody waits for
 _NAME = re.compile(r"[^\W\d_][\w.-]{0,63}")
 
 
@@ -168,3 +169,15 @@ def _settle(copy: Copy, alive: bool) -> None:
         copy.settled.set_result(alive)
 
 
+async def in_time(making: Coroutine[Any, Any, tuple[Copy | None, str]]) -> tuple[Copy | None, str]:
+    """The copy that somebody waits for, or None and why not. A worker that never answers keeps nobody for ever.
+
+    (Of a copy that nobody waits for it does not matter when it comes: a widget's callback may take minutes.)
+    """
+    task = asyncio.ensure_future(making)
+    try:
+        await asyncio.wait([task], timeout=ANSWER_S)
+    finally:
+        if task.cancel():
+            await asyncio.wait([task])
+    return (None, f"it has not answered within {ANSWER_S:g} s") if task.cancelled() else task.result()

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.errors import FrameRefused, ProtocolError, SandboxError
+from sandbox_kernel.errors import CopyRefused, FrameRefused, ProtocolError, SandboxError
+from sandbox_kernel.session import copies
 
 # What a cell can do: the channel is its descriptor 3, and all of the worker's own code is in its hands.
 TOOLS = """
@@ -472,4 +473,22 @@ def test_threads_of_the_host_go_on_while_a_worker_floods(box: Sandbox) -> None:
     thread.join()
     # A hundred where nothing else runs. (A machine that stalls keeps everybody waiting, but not all the time.)
     assert len(ticks) > 15
+    still_good(box)
+
+
+@pytest.mark.parametrize("then", ["time.sleep(1000)", "os.kill(os.getpid(), 19)"])
+def test_a_worker_that_never_makes_the_copy_keeps_nobody(
+    box: Sandbox, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    monkeypatch.setattr(copies, "ANSWER_S", 1.0)
+    code = f"""
+copier = next(o for o in gc.get_objects() if type(o).__name__ == "Server")._copier
+copier.copy = lambda request: {then}"""
+    assert box.run_code(code).success
+    before = len(os.listdir("/proc/self/fd"))
+    for demand in (lambda: box.checkpoint("a"), box.fork):
+        with pytest.raises(CopyRefused, match="not answered within 1 s"):
+            demand()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert box.run_code("1", timeout=1).state in LOST
     still_good(box)
