@@ -82,6 +82,7 @@ class WorkerLink:
         self._far_pipes: list[int] = []
         for name in ("stdout", "stderr"):
             near, far = os.pipe2(os.O_CLOEXEC)
+            os.fchmod(far, 0o622)  # to cells of a root front, another user, who open /dev/stdout by its name
             os.set_blocking(near, False)
             self._pipes[near] = (name, codecs.getincrementaldecoder("utf-8")("replace"))
             self._far_pipes.append(far)

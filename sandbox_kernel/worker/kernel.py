@@ -225,7 +225,10 @@ def make_kernel() -> tuple[WorkerKernel, ChannelSession, OutStream, OutStream]:
     # Figures as data: plotly's own choice adds megabytes of script, of which the output gate lets none pass.
     os.environ.setdefault("PLOTLY_RENDERER", "plotly_mimetype")
     if "" not in sys.path:
-        sys.path.insert(0, "")
+        # Behind the standard library, as IPython has it: a `random.py` beside the notebook must not break pandas. (Its
+        # own way does nothing in an interpreter that was started with -P.)
+        packages_at = (at for at, path in enumerate(sys.path) if Path(path).name in ("site-packages", "dist-packages"))
+        sys.path.insert(next(packages_at, 0), "")
     # Libraries look for this name, and argparse in a cell should find no arguments.
     sys.argv = [str(Path(ipykernel.__file__).parent.parent / "ipykernel_launcher.py")]
     IPKernelApp.init_pdb(cast(Any, None))

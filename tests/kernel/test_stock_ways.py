@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Running, Start
+from .conftest import LEVELS, Running, Start
 
 
 @pytest.fixture
@@ -219,3 +219,20 @@ def test_the_traceback_of_an_interrupted_question_shows_as_many_frames_as_the_or
     frames = [entry for entry in reply["traceback"] if "-> " in entry]
     assert len(frames) == 3, "the cell, raw_input and what it calls"
     assert "questions.py" not in "".join(frames)
+
+
+def test_a_file_beside_the_notebook_hides_no_module_of_the_standard_library(start: Start) -> None:
+    kernel = start("auto")
+    for name in ("beside", "colorsys"):
+        (kernel.folder / f"{name}.py").write_text("of = 'the notebook'\n")
+    kernel.good("import beside, colorsys\nassert beside.of == 'the notebook' and not hasattr(colorsys, 'of')")
+    kernel.good("import sys\nassert 'site-packages' in sys.path[sys.path.index('') + 1]")
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_output_goes_to_the_streams_by_their_names_too(start: Start, level: str) -> None:
+    kernel = start(level)
+    assert kernel.good("with open('/dev/stdout', 'w') as out: print('by name', file=out)").stdout == "by name\n"
+    assert kernel.good("print('error', file=open('/dev/stderr', 'w'), flush=True)").stderr == "error\n"
+    shown = kernel.good("import subprocess\nsubprocess.run('echo x > /dev/stdout; echo y > /dev/stderr', shell=True);")
+    assert (shown.stdout, shown.stderr) == ("x\n", "y\n")
