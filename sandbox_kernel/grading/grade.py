@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..api import Execution, Sandbox
 from ..api.asked import PolicyLike
@@ -17,7 +18,7 @@ from ..arguments import check_arguments
 from ..errors import CellError, FrameRefused, LimitReached, SandboxError
 from ..session.denial_text import denial_line
 from .results import OWN_ERROR, CellReport, Grade, Mark
-from .student import Clock, Misused, Overdue, Student
+from .student import Clock, Misused, NoAttribute, Overdue, Student
 from .submission import Submission, Unusable, read_file
 from .suite import Case, Suite, UnusableTests
 
@@ -128,6 +129,11 @@ class Run:
         self.executions: list[Execution] = []
         self._skipped: set[int] = set()  # cells that a limit ended: they are not tried once more
         self._used, self._lost = False, 0
+
+    if not TYPE_CHECKING:  # a slip of this package's own is still found
+
+        def __getattr__(self, name: str) -> None:
+            raise NoAttribute(f"submission has no {name!r}: it is a test's `student` that has student.{name}")
 
     @property
     def stdout(self) -> str:

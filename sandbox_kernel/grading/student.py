@@ -26,6 +26,10 @@ class Misused(TypeError):
     """A test used what it was given in a way that has no meaning."""
 
 
+class NoAttribute(Misused, AttributeError):
+    """A test asked the submission for what only the student's session has."""
+
+
 class Overdue(Exception):
     """The time of a test is up."""
 

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from sandbox_kernel.grading import Grade, Submission, Suite, Unusable, UnusableTests, grade, job
 from sandbox_kernel.grading.grade import unusable
+from sandbox_kernel.grading.results import OWN_ERROR
 from sandbox_kernel.grading.submission import read_file
 from sandbox_kernel.grading.table import doubtful
 
@@ -361,3 +362,10 @@ class TestLimits:
 
 def _quick(seconds: float) -> AbstractContextManager[None]:
     return job.alarm(min(seconds, 1.0))
+
+
+def test_a_test_that_asks_the_submission_for_a_function_is_told_of_student_and_costs_nobody_a_point() -> None:
+    tests = "def test_mean(submission):\n    assert submission.mean([1, 2]) == 1.5"
+    (mark,) = graded("def mean(values):\n    return sum(values) / len(values)", tests=tests).marks
+    assert mark.status == OWN_ERROR
+    assert "student.mean" in mark.reason
