@@ -25,7 +25,7 @@ from .svg import clean_svg
 _SIMPLE_TAGS = (
     "abbr|b|bdi|blockquote|br|caption|center|cite|code|dd|del|dfn|div|dl|dt|em|figcaption|figure|h[1-6]|hr|i|ins|kbd|li"
     "|mark|ol|p|pre|q|s|samp|section|small|span|strike|strong|sub|summary|sup|table|tbody|td|tfoot|th|thead|tr|tt|u|ul"
-    "|var|wbr"
+    "|var"
 )
 _SIMPLE_ATTRIBUTES = (
     r'\s(?:border="\d{1,2}"|class="dataframe"|(?:col|row)span="\d{1,4}"|halign="(?:left|right)"|valign="top"'
@@ -47,7 +47,7 @@ TAGS = words(
     a abbr address article aside audio b bdi bdo big blockquote br caption center cite code col colgroup dd del details
     dfn div dl dt em figcaption figure font footer h1 h2 h3 h4 h5 h6 header hr i img input ins kbd label li main mark
     meter nav ol p pre progress q rp rt ruby s samp section small source span strike strong sub summary sup table tbody
-    td tfoot th thead time tr tt u ul var video wbr
+    td tfoot th thead time tr tt u ul var video
     """
 )
 _EMPTIED = {

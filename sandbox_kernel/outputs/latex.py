@@ -12,7 +12,6 @@ _BANNED = (
 MACRO = re.compile(rf"\\(?=(?:{_BANNED})(?![A-Za-z]))")
 # Without one of these nothing in a text is typeset.
 _MATH = re.compile(r"\$|\\[(\[]|\\begin")
-_NOTHING = re.compile(r"</?wbr\b[^<>]*>", re.I)
 # Breaks the macro's name, and looks like nothing.
 _BREAK = "\\\u200b"
 
@@ -25,11 +24,11 @@ def is_plain_math(text: str) -> bool:
 def break_macros(text: str) -> str:
     """The HTML with the names of banned macros broken where a page would typeset it.
 
-    MathJax looks for formulas in the text of a block, and for it a ``<wbr>`` is nothing: ``\\hr<wbr>ef`` is a link.
+    MathJax looks for formulas in the text of a block, and for it a ``<wbr>`` is nothing: ``\\hr<wbr>ef`` is a link. So
+    HTML comes here without that element. (To cut it out of written HTML is no way: a title can hold the same signs.)
     """
     if "\\" not in text or not _MATH.search(text):
         return text
-    text = _NOTHING.sub("", text)
     return MACRO.sub(lambda _: _BREAK, text)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .latex import break_macros
-from .settings import Removed
+from .settings import Removed, words
 
 DEPTH = 60
 NODES = 2_000_000
@@ -112,9 +112,16 @@ def clean_tree(value: Any) -> Any:
     return copy(value, lambda _key, value: value, nodes=TREE_NODES)
 
 
+_OPEN = re.compile(r"<(?!(?:br ?/?|/?(?:b|i|sub|sup|em))>)", re.I)
+
+
 # ------------------------------------------------------------ plotly
 
-_PLOTLY_LINKS = {"url", "href", "source", "topojsonurl", "plotlyserverurl", "tiles", "glyphs", "sprite", "geojson"}
+_PLOTLY_LINKS = {
+    "url", "urls", "href", "source", "topojsonurl", "plotlyserverurl", "tiles", "glyphs", "sprite", "geojson",
+}  # fmt: skip
+# An attribute can be named by its path: ``images[0].source``. Buttons of a figure set attributes that are named so.
+_PATH = re.compile(r"[^.\[\]]*\Z")
 _PLOTLY_CONFIG = {"responsive", "displayModeBar", "scrollZoom", "staticPlot", "displaylogo", "editable"}
 _BARE = re.compile(r"[\w-]{1,60}")
 _FONT = re.compile(r"[\w ,.'\"-]{0,300}")
@@ -130,7 +137,11 @@ def clean_plotly(value: Any, removed: Removed) -> dict[str, Any]:
         raise Unfit("a figure of an unknown form")
 
     def rule(key: str, value: Any) -> Any:
-        low = key.lower()
+        low = _last(key)
+        if key == "args" and isinstance(value, list) and any(
+            isinstance(v, str) and _last(v) in _PLOTLY_LINKS for v in value
+        ):  # fmt: skip
+            return _dropped(removed)
         if low == "bdata" and isinstance(value, str):  # an array of numbers
             return value if _BASE64.fullmatch(value) else DROP
         if low in _PLOTLY_LINKS and isinstance(value, str) and not _DATA_PICTURE.fullmatch(value):
@@ -149,22 +160,31 @@ def clean_plotly(value: Any, removed: Removed) -> dict[str, Any]:
     return cleaned
 
 
+def _last(path: str) -> str:
+    found = None if path.isalnum() else _PATH.search(path)
+    return path.lower() if found is None else found[0].lower()
+
+
 def _passes_plotly(key: str, texts: str) -> bool:
     """Whether the rule leaves such texts as they are: dates and categories, by the hundred thousand."""
-    if key.lower() in _PLOTLY_LINKS | {"bdata", "style", "family"} or not texts.isascii():
+    if _last(key) in _PLOTLY_LINKS | {"bdata", "style", "family", "args"} or not texts.isascii():
         return False
     low = texts.lower()
     return not any(sign in low for sign in ("<", "\\", "//", "script", "url"))
 
 
 def _figure_text(key: str, value: str, removed: Removed) -> Any:
-    if len(value) < 4 or _DATA_PICTURE.fullmatch(value):
+    if ("<" not in value and len(value) < 4) or _DATA_PICTURE.fullmatch(value):
+        return value
+    if key == "operation" and value in ("<", "<="):
         return value
     if _ADDRESS.match(value) or _CSS_URL.search(value):
         return _dropped(removed)
     if key == "family" and not _FONT.fullmatch(value):
         return DROP
-    return break_macros(_with_few_tags(value, removed, _KEPT))
+    # plotly puts texts together: "<" of a template or of a tick's prefix, and a tag's name out of the data. Where it is
+    # written as an entity it becomes a character only when tags have been told from text.
+    return break_macros(_OPEN.sub("&lt;", _with_few_tags(value, removed, _KEPT)))
 
 
 def _with_few_tags(value: str, removed: Removed, keep: frozenset[str]) -> str:
@@ -191,7 +211,10 @@ VEGA_LITE = re.compile(r"application/vnd\.vegalite\.v([3-6])(?:\.\d{1,3}){0,2}\+
 SHOWN_AS = "application/vnd.vegalite.v5+json"
 SCHEMA = "https://vega.github.io/schema/vega-lite/v5.json"
 _VEGA_LINKS = {"url", "href", "usermeta", "patch", "loader", "baseurl", "$schema", "defaultstyle", "element", "source"}
-_EXPRESSIONS = {"expr", "signal", "calculate", "filter", "test", "update", "labelexpr", "init"}
+_EXPRESSIONS = {
+    "expr", "signal", "calculate", "filter", "test", "update", "labelexpr", "init", "toggle", "and", "or", "not",
+}  # fmt: skip
+_KEYS_HELD = re.compile(r"\bevent\.(?:shift|alt|ctrl|meta)Key\b")
 # Vega's expressions can call listed functions only, but some of those, and some objects, lead out of the language.
 _EXPRESSION = re.compile(
     r"\b(?:event|view|constructor|prototype|toString|valueOf|window|document|call|apply|bind|modify|setdata|lookup"
@@ -200,6 +223,16 @@ _EXPRESSION = re.compile(
 )
 _STREAMS = {"on", "events", "clear", "between", "translate", "zoom", "type"}
 _STREAM = re.compile(r"window|document|body|scope|timer|key", re.I)
+# What precedes the colon names marks of the chart; anything else selects elements of the page.
+_SOURCE = re.compile(
+    r"(?:\A|[\s,\[{>])(?!(?:view|@[\w-]+|arc|area|group|line|path|rect|rule|shape|symbol|text|trail):)[^\s,\[\]{}>:]*:"
+)
+_FUNCTION = re.compile(r"[A-Za-z]\w{0,40}")
+# A control below a chart. Whatever else is said of one becomes an attribute of its element: ``onfocus``, ``style``.
+_CONTROL = {"input", "name", "min", "max", "step", "options", "labels", "debounce", "placeholder"}
+_INPUTS = words(
+    "checkbox color date datetime-local email month number radio range search select tel text time week"
+)
 
 
 def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
@@ -211,8 +244,23 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Unfit("a figure of an unknown form")
 
+    pivots = False
+
     def rule(key: str, value: Any) -> Any:
+        nonlocal pivots
         low = key.lower()
+        pivots = pivots or low == "pivot"
+        if low == "bind" and isinstance(value, dict):
+            return _controls(value, removed)
+        if low in ("params", "signals") and isinstance(value, list):
+            # This one is the style of the page's cursor, which can be an address.
+            value = [v for v in value if not (isinstance(v, dict) and v.get("name") == "cursor")]
+        if low == "cursor" and isinstance(value, dict):
+            return _dropped(removed)
+        if isinstance(value, dict) and (low == "datasets" or isinstance(value.get("values"), str)):
+            # Data in a text of its own (CSV) names columns that nobody has looked at.
+            value = {k: [] if isinstance(v, str) and (low == "datasets" or k == "values") else v
+                     for k, v in value.items()}  # fmt: skip
         if low in _VEGA_LINKS:
             # `source` is a data set's name in a Vega specification, an event's element in a stream.
             return DROP if low == "$schema" else _dropped(removed)
@@ -221,26 +269,58 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
             return {"values": []}  # an empty chart; without any data it would be an error
         if not isinstance(value, str):
             return value
-        if low in _EXPRESSIONS and _EXPRESSION.search(value):
+        streams = low in _STREAMS
+        if (low in _EXPRESSIONS or (streams and "[" in value)) and _EXPRESSION.search(_KEYS_HELD.sub("", value)):
             removed["expressions of a figure"] += 1
-            return "" if low not in ("filter", "test") else "true"
+            return DROP if streams else "true" if low in ("filter", "test", "and", "or", "not") else ""
+        if low == "formattype" and not _FUNCTION.fullmatch(value):  # stands in an expression as it is
+            return DROP
         if low in ("mark", "type") and value == "image":
             _dropped(removed)
             return "point"
-        if low in _STREAMS and _STREAM.search(value):
+        if streams and (_STREAM.search(value) or _SOURCE.search(value)):
             return DROP
         if _ADDRESS.match(value) or value[:5].lower() == "data:" or _CSS_URL.search(value):
             return _dropped(removed)
         return _no_image(_with_few_tags(value, removed, frozenset()))
 
     cleaned: dict[str, Any] = copy(value, rule, rename=_no_image)
+    if pivots:
+        cleaned = copy(cleaned, _guard_pivots)
     cleaned["$schema"] = SCHEMA
     return cleaned
 
 
+def _controls(bind: dict[str, Any], removed: Removed) -> dict[str, Any]:
+    """What is said of the control of a parameter, or of the controls for its fields."""
+    if not isinstance(bind.get("input"), str):
+        return {k: _controls(v, removed) if isinstance(v, dict) else v for k, v in bind.items()}
+    kept = {k: v for k, v in bind.items() if k in _CONTROL}
+    if kept["input"] not in _INPUTS:
+        kept["input"] = "text"
+    if kept != bind:
+        removed["attributes of a figure's controls"] += 1
+    return kept
+
+
 def _no_image(name: str) -> str:
-    # A tooltip draws the address in a column of this name as a picture.
-    return "image_" if name.strip().lower() == "image" else name
+    # A tooltip draws the address in a column of this name as a picture. The signs are those of a path to it.
+    return "image_" if re.sub(r"[\s\\\[\]'\"]", "", name).lower() == "image" else name
+
+
+def _guard_pivots(key: str, value: Any) -> Any:
+    """Keep that name from the columns that a pivot makes of values, which may come out of expressions."""
+    if key != "transform" or not isinstance(value, list):
+        return value
+    steps: list[Any] = []
+    for step in value:
+        if isinstance(step, dict) and "pivot" in step:
+            name = step["pivot"]
+            if not isinstance(name, str) or not re.fullmatch(r"[\w -]+", name):
+                continue
+            steps.append({"filter": f"datum['{name}'] != 'image'"})
+        steps.append(step)
+    return steps
 
 
 def clean_any(value: Any) -> Any:

@@ -153,6 +153,8 @@ LINKS: list[dict[str, Any]] = [
     {"layout": {"font": {"family": "x;url(//e.org)"}}},
     {"layout": {"images": [{"source": ["http://e.org/x.png"]}]}}, {"config": {"topojsonURL": "http://e.org"}},
     {"layout": {"images": [{"source": "/api/contents"}]}}, {"layout": {"images": [{"source": " \thttp://e.org"}]}},
+    {"layout": {"updatemenus": [{"buttons": [{"args": [{"images[0].source": "/api/contents"}]}]}]}},
+    {"layout": {"updatemenus": [{"buttons": [{"args": ["images[0].source", "/api/contents"]}]}]}},
 ]  # fmt: skip
 
 CHARTS: list[dict[str, Any]] = [
@@ -168,6 +170,14 @@ CHARTS: list[dict[str, Any]] = [
     {"mark": {"type": "bar", "cursor": "url(http://e.org/c.png), auto"}},
     {"datasets": {"d": [{"x": "http://e.org"}]}},
     {"encoding": {"tooltip": {"expr": "{'image': '/api/contents'}"}}}, {"config": {"loader": {"baseURL": "/api/"}}},
+    {"data": {"values": "image,a\n/api/contents,1", "format": {"type": "csv"}}},
+    {"data": {"name": "d"}, "datasets": {"d": "image,a\n/api/contents,1"}},
+    {"encoding": {"tooltip": {"field": "a", "title": "[image]"}}}, {"encoding": {"x": {"field": "['image']"}}},
+    {"mark": {"type": "bar", "cursor": {"expr": "'u'+'rl(/api/contents), auto'"}}},
+    {"params": [{"name": "cursor", "expr": "'u'+'rl(/api/contents), auto'"}]},
+    {"transform": [{"filter": {"not": "event.view"}}, {"filter": {"and": ["event.view"]}}]},
+    {"params": [{"name": "a", "select": {"type": "point", "toggle": "event.view"}}]},
+    {"encoding": {"x": {"axis": {"format": "a", "formatType": "event.view||x"}}}},
 ]  # fmt: skip
 
 
@@ -224,6 +234,48 @@ class TestFigures:
     def test_a_plotly_figure_fetches_nothing(self, figure: dict[str, Any]) -> None:
         text = json.dumps(shown({"application/vnd.plotly.v1+json": figure})["data"])
         assert "e.org" not in text and "/api" not in text and "<a" not in text
+
+    @pytest.mark.parametrize(
+        "data",
+        [[{"texttemplate": "%{customdata[0]}%{customdata[1]}>x</a>", "customdata": [["<", "a href='x'"]]}],
+         [{"texttemplate": "<%{customdata[0]}>", "customdata": [["a href='x'"]]}],
+         [{"cells": {"prefix": ["<"], "values": [["a href='x'"]]}}], [{"name": "<a"}], [{"name": "<<b>span"}]],
+    )  # fmt: skip
+    def test_plotly_puts_no_tag_together(self, data: list[dict[str, Any]]) -> None:
+        found = json.dumps(shown({"application/vnd.plotly.v1+json": {"data": data}})["data"])
+        assert "<" not in found.replace("<b>", "").replace("</b>", "")
+
+    def test_less_than_is_kept(self) -> None:
+        data = [{"text": ["<5", "a < b"], "contours": {"operation": "<"}, "name": "<b>x</b><br>y"}]
+        found = shown({"application/vnd.plotly.v1+json": {"data": data}})["data"]["application/vnd.plotly.v1+json"]
+        assert found["data"] == [{**data[0], "text": ["&lt;5", "a &lt; b"]}]
+
+    def test_a_control_of_a_chart_has_no_attributes_of_its_own(self) -> None:
+        bind = {"input": "range", "min": 0, "max": 9, "step": 1, "name": "n"}
+        evil = {"onfocus": "x()", "autofocus": "", "style": "position:fixed", "data-commandlinker-command": "x"}
+        for said in (bind, {"a": bind}):
+            given = {**bind, **evil} if said is bind else {"a": {**bind, **evil}}
+            chart = {"mark": "bar", "params": [{"name": "a", "bind": given}]}
+            data = shown({"application/vnd.vegalite.v5+json": chart})["data"]["application/vnd.vegalite.v5+json"]
+            assert data["params"] == [{"name": "a", "bind": said}]
+        chart = {"mark": "bar", "params": [{"name": "a", "bind": {"input": "image", "src": "/api/contents"}}]}
+        assert "src" not in json.dumps(shown({"application/vnd.vegalite.v5+json": chart})["data"])
+
+    def test_no_column_of_a_chart_is_named_image(self) -> None:
+        pivot = {"mark": "bar", "transform": [{"pivot": "k", "value": "v"}, {"pivot": "k['x']", "value": "v"}]}
+        data = shown({"application/vnd.vegalite.v5+json": pivot})["data"]["application/vnd.vegalite.v5+json"]
+        assert data["transform"] == [{"filter": "datum['k'] != 'image'"}, {"pivot": "k", "value": "v"}]
+
+    @pytest.mark.parametrize("stream", ["div:click", "click[event.view.x]", "[*:mousedown, mouseup] > mousemove"])
+    def test_a_chart_listens_to_itself(self, stream: str) -> None:
+        def kept(on: str) -> Any:
+            chart = {"mark": "bar", "params": [{"name": "a", "select": {"type": "point", "on": on}}]}
+            data = shown({"application/vnd.vegalite.v5+json": chart})["data"]["application/vnd.vegalite.v5+json"]
+            return data["params"][0]["select"].get("on")
+
+        assert kept(stream) is None
+        for good in ("pointerover", "[pointerdown[event.shiftKey], pointerup] > pointermove!", "symbol:click"):
+            assert kept(good) == (None if "Key" in good else good)
 
     @pytest.mark.parametrize("chart", CHARTS, ids=range(len(CHARTS)))
     def test_a_chart_fetches_nothing_and_reaches_no_object(self, chart: dict[str, Any]) -> None:
