@@ -12,7 +12,7 @@ from .latex import is_plain_math, is_too_much
 from .markdown import is_plain_markdown, render
 from .markup import clean_html, clean_svg
 from .settings import Removed, Settings
-from .text import clean_text, joined
+from .text import clean_text, joined, without_commands
 
 MIMETYPES = 40
 _NAME = re.compile(r"[a-z0-9]{1,40}/[a-z0-9.+_-]{1,100}")
@@ -103,7 +103,9 @@ class _Bundle:
         out = self.out
         if name == "text/plain":
             out[name] = clean_text(text)
-        elif name == "text/html":
+            return True
+        text = without_commands(text)
+        if name == "text/html":
             self._html(text)
         elif name == "image/svg+xml":
             drawing = clean_svg(text, self._removed)

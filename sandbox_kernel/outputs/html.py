@@ -35,7 +35,7 @@ _SIMPLE = re.compile(
     rf"(?:[^<&\x00]++|<(?:/?(?:{_SIMPLE_TAGS})|(?:table|tr|th|td)(?:{_SIMPLE_ATTRIBUTES}){{1,3}}+) ?/?>"
     r"|&(?:amp|lt|gt|quot|nbsp|#39|#x27);|&(?![#A-Za-z]))*+"
 )
-_OPENING = re.compile(r"<[a-z]")
+_EACH = re.compile(r"<(/?)([a-z1-6]+)")
 _PANDAS_STYLE = re.compile(r"<style scoped>\s*+(?:\.dataframe[^<{}]{0,100}+\{[^<{}]{0,300}+\}\s*+){1,4}+</style>\n?")
 _OPEN_SIMPLE = 500
 _ELEMENTS = 250_000  # more of them hold up a page for seconds
@@ -96,7 +96,16 @@ def is_simple(html: str) -> bool:
     """Whether this is markup without anything that could act, be covered or be typeset."""
     if _SIMPLE.fullmatch(html) is None:
         return False
-    return len(_OPENING.findall(html)) - html.count("</") <= _OPEN_SIMPLE
+    # What closes more than it has opened ends the output's own box where the whole of a notebook is one page.
+    opened: list[str] = []
+    for closing, name in _EACH.findall(html):
+        if not closing and name not in ("br", "hr"):
+            opened.append(name)
+        elif closing and (not opened or opened.pop() != name):
+            return False
+        if len(opened) > _OPEN_SIMPLE:
+            return False
+    return not opened
 
 
 def clean_html(html: str, removed: Removed, settings: Settings, *, scope: str = "") -> str | None:

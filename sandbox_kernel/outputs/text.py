@@ -17,6 +17,7 @@ _ACTING = re.compile(
     r"|[\u202a-\u202e\u2066-\u2069]"
 )
 _SUSPECT = re.compile(r"[\x05\x0e\x0f\x1b\x80-\x84\x86-\x9f\u202a-\u202e\u2066-\u2069]")
+_BEGINNINGS = re.compile(r"[\x1b\x80-\x84\x86-\x9f]")
 _UNFINISHED = re.compile(r"\x1b(?:\[[0-9;:]{0,200})?\Z")
 
 
@@ -27,6 +28,16 @@ def clean_text(text: str) -> str:
     if _SUSPECT.search(text) is None:
         return text
     return _ACTING.sub("", text)
+
+
+def without_commands(text: str) -> str:
+    """Text of another kind (HTML, Markdown, LaTeX) without the characters that begin a terminal's commands.
+
+    A page ignores them. But a saved notebook is printed in terminals, too (``nbconvert --to markdown --stdout``).
+    """
+    if text.isascii() and "\x1b" not in text:
+        return text
+    return _BEGINNINGS.sub("", text)
 
 
 def split_unfinished(text: str) -> tuple[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import time
 from typing import Any
 
@@ -31,6 +32,21 @@ PASSED = [
 @pytest.mark.parametrize(("name", "value"), PASSED, ids=[p[0] for p in PASSED])
 def test_passes_as_it_is(name: str, value: Any) -> None:
     assert shown({name: value})["data"] == {name: value}
+
+
+@pytest.mark.parametrize("name", ["text/html", "text/markdown", "text/latex"])
+@pytest.mark.parametrize("text", ["a \x1b]52;c;aGk=\x07b", "a \x9b2J b", "<b class=x>a\x1b[2J</b>", "# a\x1b[2J"])
+def test_no_text_commands_a_terminal_that_prints_the_notebook(name: str, text: str) -> None:
+    assert not {"\x1b", "\x9b"} & set("".join(shown({name: text})["data"].values()))
+
+
+@pytest.mark.parametrize("html", ["</div></div><p>x</p>", "<div><s><b>x", "<p>x</p></p>", "<b><i>x</b></i>"])
+def test_html_ends_where_its_own_elements_end(html: str) -> None:
+    depth = 0
+    for tag in re.findall("</?[a-z]", shown({"text/html": html})["data"]["text/html"]):
+        depth += -1 if tag.startswith("</") else 1
+        assert depth >= 0
+    assert depth == 0
 
 
 REFUSED: list[tuple[str, Any]] = [
