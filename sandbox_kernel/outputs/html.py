@@ -36,6 +36,7 @@ _SIMPLE = re.compile(
     r"|&(?:amp|lt|gt|quot|nbsp|#39|#x27);|&(?![#A-Za-z]))*+"
 )
 _EACH = re.compile(r"<(/?)([a-z1-6]+)")
+_CELL = re.compile(r"<(t[dh])[ >][^<]*</\1>")
 _PANDAS_STYLE = re.compile(r"<style scoped>\s*+(?:\.dataframe[^<{}]{0,100}+\{[^<{}]{0,300}+\}\s*+){1,4}+</style>\n?")
 _OPEN_SIMPLE = 500
 _ELEMENTS = 250_000  # more of them hold up a page for seconds
@@ -98,7 +99,7 @@ def is_simple(html: str) -> bool:
         return False
     # What closes more than it has opened ends the output's own box where the whole of a notebook is one page.
     opened: list[str] = []
-    for closing, name in _EACH.findall(html):
+    for closing, name in _EACH.findall(_CELL.sub("", html)):
         if not closing and name not in ("br", "hr"):
             opened.append(name)
         elif closing and (not opened or opened.pop() != name):

@@ -179,7 +179,8 @@ def _figure_text(key: str, value: str, removed: Removed) -> Any:
     if key == "operation" and value in ("<", "<="):
         return value
     if _ADDRESS.match(value) or _CSS_URL.search(value):
-        return _dropped(removed)
+        _dropped(removed)
+        return ""  # without it the texts of a list would belong to other points
     if key == "family" and not _FONT.fullmatch(value):
         return DROP
     # plotly puts texts together: "<" of a template or of a tick's prefix, and a tag's name out of the data. Where it is

@@ -261,6 +261,11 @@ class TestFigures:
         found = json.dumps(shown({"application/vnd.plotly.v1+json": {"data": data}})["data"])
         assert "<" not in found.replace("<b>", "").replace("</b>", "")
 
+    def test_texts_stay_with_their_points(self) -> None:
+        data = [{"x": [1, 2, 3], "text": ["https://e.org/a", "b", "//e.org"]}]
+        found = shown({"application/vnd.plotly.v1+json": {"data": data}})["data"]["application/vnd.plotly.v1+json"]
+        assert found["data"] == [{"x": [1, 2, 3], "text": ["", "b", ""]}]
+
     def test_less_than_is_kept(self) -> None:
         data = [{"text": ["<5", "a < b"], "contours": {"operation": "<"}, "name": "<b>x</b><br>y"}]
         found = shown({"application/vnd.plotly.v1+json": {"data": data}})["data"]["application/vnd.plotly.v1+json"]
