@@ -125,8 +125,8 @@ class Checkpoints(Woken):
         self._replaced = self._loop.create_future()
         self._supervisor.kill(RolledBack(), wake=copy)
         error = await self._replaced
-        if error.state != "restored":
-            raise error
+        if error.state != "restored" or (error.data["cell"], error.data["names"]) != (copy.cell, (*copy.names,)):
+            raise error  # it did not wake; another one may have
         await self._supervisor.get_worker(stoppable=False)
         await asyncio.sleep(0)  # `changed` comes first
         if self._owed:

@@ -492,3 +492,17 @@ copier.copy = lambda request: {then}"""
     assert len(os.listdir("/proc/self/fd")) <= before
     assert box.run_code("1", timeout=1).state in LOST
     still_good(box)
+
+
+def test_a_checkpoint_that_does_not_wake_is_not_taken_for_another() -> None:
+    with Sandbox() as box:
+        box.run_code("x = 1")
+        box.checkpoint("good")
+        code = "server = next(o for o in gc.get_objects() if type(o).__name__ == 'Server')"
+        box.run_code(f"{TOOLS}{code}\nx = 2; server._copier._wake = lambda fields: os._exit(3)")
+        box.checkpoint("bad")
+        with pytest.raises(SandboxError) as caught:
+            box.rollback("bad")
+        assert caught.value.state == "restored" and "restored" in caught.value.explain()
+        assert box["x"] == 1
+        still_good(box)
