@@ -25,12 +25,15 @@ _CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)|(?<!`)`[^`\n]+`(?!`)", re.S)
 _MATH_LIMIT = 5000
 _OPENINGS = 2000
 _MARKS = 20_000
+_PAGE_MARKS = 2000
 _CELLS = 40_000  # of tables
 
 
 def is_plain_markdown(text: str) -> bool:
     """Whether a page may render this itself: emphasis, lists and simple mathematics."""
-    return len(text) <= SIZE and _ACTING.search(text) is None and is_plain_math(text) and not is_too_much(text)
+    if len(text) > SIZE or sum(text.count(mark) for mark in "*_+-.") > _PAGE_MARKS:
+        return False  # JupyterLab's renderer takes time with the square of them, and holds the page up
+    return _ACTING.search(text) is None and is_plain_math(text) and not is_too_much(text)
 
 
 @lru_cache(maxsize=1)

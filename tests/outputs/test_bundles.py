@@ -49,6 +49,11 @@ def test_html_ends_where_its_own_elements_end(html: str) -> None:
     assert depth == 0
 
 
+@pytest.mark.parametrize("text", ["*a **b " * 50_000, "- " * 20_000, "_a __" * 60_000, "1. " * 20_000])
+def test_no_page_renders_markdown_that_holds_it_up(text: str) -> None:
+    assert "text/markdown" not in shown({"text/markdown": text})["data"]
+
+
 REFUSED: list[tuple[str, Any]] = [
     ("application/javascript", "alert(1)"), ("text/javascript", "alert(1)"), ("application/pdf", PNG),
     ("text/vnd.mermaid", "graph TD"), ("application/vnd.vega.v5+json", {"marks": []}),
