@@ -253,6 +253,20 @@ def fs_type(fd: int) -> int:
     return int(struct.unpack_from("@L", result)[0])
 
 
+def inotify() -> int:
+    """Descriptor for `inotify_add_watch`, of which events are read without waiting; the caller closes it."""
+    if (fd := _libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK)) < 0:
+        raise _failed("inotify_init1")
+    return int(fd)
+
+
+def inotify_add_watch(fd: int, path: str, mask: int) -> int:
+    """Number of the watch, by which events (struct inotify_event, inotify(7)) name it."""
+    if (watch := _libc.inotify_add_watch(fd, _path(path), ctypes.c_uint32(mask))) < 0:
+        raise _failed("inotify_add_watch", path)
+    return int(watch)
+
+
 def sethostname(name: str) -> None:
     """Name of this UTS namespace."""
     raw = name.encode()

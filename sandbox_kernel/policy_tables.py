@@ -57,7 +57,8 @@ class Limits(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     Attributes:
         memory: of all processes of the sandbox together, files in its memory-backed folders included; also the
-            private memory of one process (RLIMIT_DATA), beyond which allocations raise MemoryError.
+            private memory of one process (RLIMIT_DATA), beyond which allocations raise MemoryError, and all large
+            values together that a session was given and has not dropped.
         processes: processes and threads of the whole sandbox.
         open_files: descriptors of one process (RLIMIT_NOFILE).
         file_size: largest file that can be written (RLIMIT_FSIZE); never larger than `disk` allows.

@@ -368,6 +368,7 @@ class AsyncSandbox(Cells, Branches):
             fields = {"header": header, "metadata": {}, **fields}
         value = value or Outgoing()
         try:
+            await session.exchange.lend(value)
             return await session.request(
                 op, name, fields, value.buffers, fds=value.fds, time_s=seconds or 0.0, on_cancel=self._give_up
             )

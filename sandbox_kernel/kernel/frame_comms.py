@@ -68,6 +68,7 @@ class FrameComms:
             raise ValueError("a variable is pushed as one buffer")
         outgoing = _packed(bytes(frame[0]), self._most)
         try:
+            await self._sandbox.exchange.lend(outgoing)
             _check(await self._sandbox.request("put", header["msg_id"], fields, outgoing.buffers, fds=outgoing.fds))
         finally:
             outgoing.close()

@@ -16,7 +16,9 @@ import msgspec
 from ..channel import schema
 from ..channel.framing import Bytes
 from ..errors import FrameRefused, ProtocolError, size_text
+from ..policy import Limits
 from .clock import Clock
+from .lent import Lent
 from .rooms import Room, filled
 from .supervisor import Supervisor
 
@@ -84,17 +86,20 @@ class Exchange:
     """The front's side, for one session.
 
     Args:
-        most: bytes of one value.
+        limits: `frame` for one value, `memory` for all large ones that the session has been given.
         clock: of the running cell; stands still while host functions work.
         supervisor: of the worker.
+        drop: ends copies of the session, for a reason; with ``named=False`` those without a name.
 
     Attributes:
         on_call: answers calls of host functions: module, name and arguments, which are hostile. None: there are none.
             It raises ProtocolError when the arguments are no frame.
     """
 
-    def __init__(self, most: int, clock: Clock, supervisor: Supervisor) -> None:
-        self._most, self._clock, self._supervisor = most, clock, supervisor
+    def __init__(self, limits: Limits, clock: Clock, supervisor: Supervisor, drop: Callable[..., None]) -> None:
+        self._most, self._clock, self._supervisor = limits.frame, clock, supervisor
+        no_room = "values that the session was given left a copy no room"
+        self._lent = Lent(limits.memory, lambda: drop(no_room, named=False))
         self.on_call: Answerer | None = None
         self._request = ""
         self._value: memoryview | None = None
@@ -119,6 +124,15 @@ class Exchange:
                 self._supervisor.kill(error, room.worker)
         for task in self._calls:
             task.cancel()
+
+    async def lend(self, value: Outgoing) -> None:
+        """This value is about to be sent.
+
+        Raises:
+            FrameRefused: with it the session would have too much.
+        """
+        if value.fds:
+            await self._lent.add(value.fds)
 
     def take(self) -> memoryview | None:
         """The value that the last request has brought, once. Hostile until it has passed `frames.loads`."""
@@ -226,10 +240,13 @@ class Exchange:
             if worker is None or worker is not self._supervisor.worker:
                 return
             if isinstance(answer, Outgoing):
+                await self.lend(answer)
                 fds, answer.fds = answer.fds, []
                 worker.send({"op": "host_reply", "serial": message.serial}, answer.buffers, fds, owned=True)
             else:
                 self.refuse(message.serial, *answer)
+        except FrameRefused as refused:
+            self.refuse(message.serial, "MemoryError", str(refused))
         finally:
             if isinstance(answer, Outgoing):
                 answer.close()

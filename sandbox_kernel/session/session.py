@@ -92,7 +92,7 @@ class Session:
         self.output, self.clock = self._runs.main.output, self._runs.main.clock
         self._subshells: list[str] = []
         self._introduced: object = self  # the worker that knows of the subshells
-        self.exchange = Exchange(policy.limits.frame, self.clock, self.supervisor)
+        self.exchange = Exchange(policy.limits, self.clock, self.supervisor, self.checkpoints.drop)
         self._workspace, self._sink, self.files = workspace, sink, FileGate()
         self.aside: Aside | None = None
         self.interrupts = Interrupts(self._runs, self.requests, self.supervisor, policy.limits.interrupt_grace)

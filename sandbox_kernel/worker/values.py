@@ -332,6 +332,8 @@ def read(buffers: Sequence[memoryview], fds: Sequence[int]) -> Any:
             options["trackfd"] = False
         try:
             memory = memoryview(mmap.mmap(fds[0], os.fstat(fds[0]).st_size, **options))
+        except OSError as error:
+            raise FrameRefused("there is too little memory in the sandbox for this value") from error
         finally:
             os.close(fds[0])
     return frames.loads(*transport.unpack(memory))

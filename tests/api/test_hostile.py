@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from sandbox_kernel import Sandbox
@@ -332,6 +333,34 @@ for fd, _ in kept:
         found = box.run_code(look).results[0].text
         assert found == f"[{12 if told else 8}, 0]", found
         still_good(box)
+
+    def test_what_it_keeps_of_values_that_it_was_given_is_bounded(self) -> None:
+        """Nor would a limit count that; and a host's function may be called for ever."""
+        limits = {"limits": {"memory": "512MiB"}, "recovery": {"checkpoints": "off"}}
+        with Sandbox(limits, modules={"host": {"big": lambda: bytes(50 << 20)}}) as box:
+            code = """
+kept, refused = [], ""
+for _ in range(20):
+    call = {"type": "host_call", "module": "host", "name": "big", "room": 0}
+    told = questions.exchange(call, [packed(*frames.dumps(((), {}))[:1])])
+    if told.get("ename"): refused = told["ename"] + ": " + told["evalue"]; break
+    kept += told["fds"]
+[len(kept), refused]"""
+            found = box.run_code(TOOLS + code).results[0].text
+            assert found is not None and found.startswith("[10,") and "MemoryError: " in found, found
+            assert "limits.memory = 512 MiB" in found
+            with pytest.raises(FrameRefused, match=r"500 MiB.*limits\.memory"):
+                box["x"] = bytes(50 << 20)
+            assert box.run_code("for fd in kept: os.close(fd)").success
+            box["x"] = bytes(50 << 20)
+            assert box.run_code("import host; len(host.big())").results[0].text == str(50 << 20)
+
+    def test_values_that_take_each_other_s_place_need_no_room(self) -> None:
+        with Sandbox({"limits": {"memory": "512MiB"}}) as box:
+            for number in range(12):  # copies of the session have old ones, and go
+                box["x"] = np.full(10 << 20, number, dtype="f8")
+                time.sleep(0.15)
+            assert box.run_code("float(x[0])").results[0].text == "11.0"
 
     def test_a_worker_that_forbids_to_give_the_memory_back_is_ended(self, box: Sandbox) -> None:
         code = """
