@@ -165,7 +165,7 @@ class Exchange:
                 return memoryview(bytearray())  # its request is over
             raise ProtocolError("a value in a room that there is not")
         self._room_bytes -= room.size
-        return room.take()
+        return room.take(self._lent)
 
     def _open(self, message: schema.Room) -> None:
         worker = self._supervisor.worker
@@ -180,6 +180,8 @@ class Exchange:
             reason = f"a value of {size_text(message.size)} is larger than limits.frame = {size_text(self._most)}"
         elif len(self._rooms) >= _ROOMS or self._room_bytes + message.size > 2 * self._most:
             reason = "too many large values are under way"
+        elif self._lent.has_kept(message.size):
+            reason = "too much is kept of large values that were sent"
         if not reason:
             try:
                 room = Room(message.size, worker.number)

@@ -4,21 +4,29 @@ The worker uses such a value where it lies. As with rooms no limit counts it whi
 calls a function of the host again and again, and keeps the descriptors of what that returned, would have more than all
 of the machine's memory. Linux tells when the last descriptor and the last mapping of it are gone (IN_DELETE_SELF, for
 it has no name), so the front need not keep a descriptor for each.
+
+The same holds for a value that came from there and that the front uses where it lies: an honest worker has nothing of
+it any more, so it is counted once the front has dropped it, if it is there still.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import mmap
 import os
+import re
 import struct
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from .. import linux
 from ..errors import FrameRefused, size_text
 
 _IN_DELETE_SELF = 0x400
 _EVENT = struct.Struct("iIII")
+_WATCHED = re.compile(r"^inotify wd:([0-9a-f]+)", re.M)
 _COPIES_END_S, _LOOK_S = 1.0, 0.02
 
 
@@ -33,6 +41,7 @@ class Lent:
     def __init__(self, most: int, relieve: Callable[[], None]) -> None:
         self._most, self._relieve = most, relieve
         self._sizes: dict[int, int] = {}  # by the number of the watch
+        self._taken: dict[int, weakref.ref[mmap.mmap]] = {}  # values that came from there: the front's mappings
         self._watch = -1
 
     async def add(self, fds: Sequence[int]) -> None:
@@ -55,12 +64,28 @@ class Lent:
                         remedy="Delete variables with large values, or restart the session.",
                     )
                 await asyncio.sleep(_LOOK_S)
-        with contextlib.suppress(OSError):  # too many such watches on this machine: then it is not counted
+        for fd, size in zip(fds, sizes, strict=True):
+            if (number := self.watch(fd)) >= 0:  # else it is not counted
+                self._sizes[number] = size
+
+    def watch(self, fd: int) -> int:
+        """Number of the watch over this memory; -1 where there are too many such watches on this machine."""
+        try:
             if self._watch < 0:
                 self._watch = linux.inotify()
-            for fd, size in zip(fds, sizes, strict=True):
-                number = linux.inotify_add_watch(self._watch, f"/proc/self/fd/{fd}", _IN_DELETE_SELF)
-                self._sizes[number] = size
+            return linux.inotify_add_watch(self._watch, f"/proc/self/fd/{fd}", _IN_DELETE_SELF)
+        except OSError:
+            return -1
+
+    def taken(self, number: int, size: int, mapping: mmap.mmap) -> None:
+        """This memory, which is watched, came from the sandbox and is the front's from now on."""
+        self._sizes[number], self._taken[number] = size, weakref.ref(mapping)
+
+    def has_kept(self, more: int) -> bool:
+        """Whether it keeps so much of values that came from there that with that much more it would be too much."""
+        self._look()
+        kept = sum(self._sizes[number] for number, mapping in self._taken.items() if mapping() is None)
+        return 0 < self._most < kept + more and kept > 0
 
     def _fits(self, size: int) -> bool:
         return self.bytes + size <= self._most
@@ -68,12 +93,26 @@ class Lent:
     @property
     def bytes(self) -> int:
         """What it has now."""
+        self._look()
+        held = {number for number, mapping in self._taken.items() if mapping() is not None}
+        return sum(size for number, size in self._sizes.items() if number not in held)
+
+    def _look(self) -> None:
         if self._watch >= 0:
             with contextlib.suppress(BlockingIOError):
                 while events := os.read(self._watch, 4096):
                     for number, *_ in _EVENT.iter_unpack(events):  # (the events of a file without a name have none)
-                        self._sizes.pop(number, None)
-        return sum(self._sizes.values())
+                        self._forget((number,) if number >= 0 else self._sizes.keys() - self._watched())
+
+    def _forget(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            self._sizes.pop(number, None)
+            self._taken.pop(number, None)
+
+    def _watched(self) -> set[int]:
+        """What there still is. Thousands that went at once were more events than Linux keeps: the rest is lost."""
+        text = Path(f"/proc/self/fdinfo/{self._watch}").read_text()
+        return {int(number, 16) for number in _WATCHED.findall(text)}
 
     def __del__(self) -> None:
         if self._watch >= 0:

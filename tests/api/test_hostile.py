@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ import numpy as np
 import pytest
 
 from sandbox_kernel import Sandbox
-from sandbox_kernel.errors import CopyRefused, FrameRefused, ProtocolError, SandboxError
+from sandbox_kernel.errors import CellError, CopyRefused, FrameRefused, ProtocolError, SandboxError
 from sandbox_kernel.session import copies
 
 # What a cell can do: the channel is its descriptor 3, and all of the worker's own code is in its hands.
@@ -333,6 +335,75 @@ for fd, _ in kept:
         found = box.run_code(look).results[0].text
         assert found == f"[{12 if told else 8}, 0]", found
         still_good(box)
+
+    def test_a_name_for_a_room_is_no_way_to_write_to_it(self, box: Sandbox) -> None:
+        """O_PATH: with it nobody has the room open, and yet it can be opened again."""
+        code = """
+def evil(r):
+    global name
+    data = packed(*frames.dumps(bytes(300_000))[:1])
+    told, fd = room(len(data))
+    os.pwrite(fd, data, 0)
+    name = os.open(f'/proc/self/fd/{fd}', os.O_PATH)
+    os.close(fd)
+    say({'type': 'value', 'id': r.id, 'room': told['serial']})
+answer('get', evil)"""
+        assert box.run_code(code).success
+        value = box["x"]
+        code = """
+values.handlers['get'] = values._get
+said, fd = [], os.open(f'/proc/self/fd/{name}', os.O_RDWR)
+for act in (lambda: os.pwrite(fd, b'x', 1000), lambda: os.ftruncate(fd, 0), lambda: mmap.mmap(fd, 10)):
+    try: act(); said.append('done')
+    except OSError as e: said.append(e.errno)
+said"""
+        assert box.run_code(code).results[0].text == "[1, 1, 1]"
+        assert value == bytes(300_000)
+        still_good(box)
+
+    def test_what_a_worker_keeps_by_name_is_bounded(self) -> None:
+        with Sandbox({"limits": {"memory": "512MiB"}, "recovery": {"checkpoints": "off"}}) as box:
+            code = """
+import numpy as np
+kept = []
+def evil(r):
+    payload, buffers = frames.dumps(np.zeros(50 << 20, 'u1'))
+    data = packed(payload, *buffers)
+    told, fd = room(len(data))
+    if fd < 0: raise MemoryError(told['reason'])
+    os.pwrite(fd, data, 0)
+    kept.append(os.open(f'/proc/self/fd/{fd}', os.O_PATH))
+    os.close(fd)
+    say({'type': 'value', 'id': r.id, 'room': told['serial']})
+answer('get', evil)"""
+            assert box.run_code(TOOLS + code).success
+            mine = [box["x"] for _ in range(12)]  # what the host has of them is its own affair
+            assert box.run_code("[os.close(fd) for fd in kept]; kept.clear()").success
+            del mine
+            with pytest.raises(CellError, match="kept of large values"):
+                for _ in range(12):
+                    box["x"]
+            assert box.run_code("len(kept)").results[0].text in ("10", "9")
+            assert box.run_code("[os.close(fd) for fd in kept]; kept.clear()").success
+            assert len(box["x"]) == 50 << 20
+
+    def test_who_opens_a_room_just_when_the_host_looks_at_it_sends_no_signal_that_ends_it(self) -> None:
+        code = """
+import os, time
+from sandbox_kernel.session import rooms
+room = rooms.Room(300_000, 1)
+name = os.open(f"/proc/self/fd/{room.far}", os.O_PATH)
+os.close(room.far)
+host = os.getpid()
+opens = os.fork()
+while not opens and os.getppid() == host:
+    os.close(os.open(f"/proc/self/fd/{name}", os.O_RDONLY))
+end = time.monotonic() + 2
+while opens and time.monotonic() < end:
+    rooms._alone(room._near)
+if opens:
+    os.kill(opens, 9)"""
+        assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
     def test_what_it_keeps_of_values_that_it_was_given_is_bounded(self) -> None:
         """Nor would a limit count that; and a host's function may be called for ever."""
