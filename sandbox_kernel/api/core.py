@@ -317,38 +317,38 @@ class AsyncSandbox(Cells, Branches):
             extra = checked(modules)
             for name in (*inputs, *returns):
                 variable(name)
-            for name, value in packed.items():  # all of them before one is sent: where one is refused, none is set
-                if not isinstance(value, Outgoing):
-                    packed[name] = await asyncio.to_thread(pack, value, self._most)
-            return await self._run_in_turn(code, timeout, packed, returns, extra, emit)
+            async with self._turn() as session:
+                for name, value in packed.items():  # all of them before one is sent: where one is refused, none is set
+                    if not isinstance(value, Outgoing):
+                        packed[name] = await asyncio.to_thread(pack, value, self._most)
+                return await self._run_in_turn(session, code, timeout, packed, returns, extra, emit)
         finally:
             close_all(packed)
 
     async def _run_in_turn(
-        self, code: str, timeout: float | None, inputs: Mapping[str, Outgoing], returns: Sequence[str],
-        extra: Mapping[str, Mapping[str, Any]], emit: Emit,
+        self, session: Session, code: str, timeout: float | None, inputs: Mapping[str, Outgoing],
+        returns: Sequence[str], extra: Mapping[str, Mapping[str, Any]], emit: Emit,
     ) -> Execution:  # fmt: skip
-        async with self._turn() as session:
-            execution = Execution(execution_count=session.execution_count)
-            allowed_s = self._timeout if timeout is None else timeout
-            # The first frame makes the sandbox import pandas, which is no fault of the code.
-            moving_s = max(allowed_s, _MOVING_S) if allowed_s else None
-            try:
-                for name, value in inputs.items():
-                    await self._put(name, value, moving_s)
-                async with self._more_modules(extra):
-                    await self._execute(session, execution, code, timeout, emit)
-                if execution.state == "kept":
-                    await self._fetch(execution, returns, moving_s)
-            except FrameRefused:
-                raise
-            except SandboxError as error:  # the worker was lost before the cell, or after it
-                failed(execution, error)
-                execution.state = error.state or execution.state
-            for name in returns:
-                if name not in execution.returned:
-                    execution.dropped.setdefault(name, "the process that held it is gone")
-            return execution
+        execution = Execution(execution_count=session.execution_count)
+        allowed_s = self._timeout if timeout is None else timeout
+        # The first frame makes the sandbox import pandas, which is no fault of the code.
+        moving_s = max(allowed_s, _MOVING_S) if allowed_s else None
+        try:
+            for name, value in inputs.items():
+                await self._put(name, value, moving_s)
+            async with self._more_modules(extra):
+                await self._execute(session, execution, code, timeout, emit)
+            if execution.state == "kept":
+                await self._fetch(execution, returns, moving_s)
+        except FrameRefused:
+            raise
+        except SandboxError as error:  # the worker was lost before the cell, or after it
+            failed(execution, error)
+            execution.state = error.state or execution.state
+        for name in returns:
+            if name not in execution.returned:
+                execution.dropped.setdefault(name, "the process that held it is gone")
+        return execution
 
     def _turn(self) -> AbstractAsyncContextManager[Session]:
         return _Turn(self)

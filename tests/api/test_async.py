@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -90,6 +91,46 @@ def test_a_large_value_whose_sender_is_cancelled_leaves_no_descriptor() -> None:
             await asyncio.wait([task])
         await asyncio.sleep(0.5)
         assert packed() == before
+
+    run(test)
+
+
+def test_cells_run_in_the_order_of_their_calls() -> None:
+    async def test(box: AsyncSandbox) -> None:
+        await box.run_code("seen = []")
+        await asyncio.gather(
+            box.run_code("seen.append(x)", inputs={"x": 1}), box.run_code("seen.append(2)"), box.put("last", 3)
+        )
+        assert await box.get("seen") == [1, 2]
+
+    run(test)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_fork_that_is_cancelled_leaves_no_copy_behind(late: bool) -> None:
+    async def test(box: AsyncSandbox) -> None:
+        session = await box._started()
+        checkpoints, loop = session.checkpoints, asyncio.get_running_loop()
+        task = asyncio.ensure_future(asyncio.sleep(0))
+        ask, copy = checkpoints._ask, checkpoints._copy
+
+        async def asked(*request: Any) -> Any:
+            answer = await ask(*request)
+            if not late:
+                loop.call_soon(task.cancel)  # it waits for the copy to be adopted
+            return answer
+
+        async def copied(**options: Any) -> Any:
+            made = await copy(**options)
+            if late:
+                task.cancel()  # it is made, and nobody has it yet
+            return made
+
+        checkpoints._ask, checkpoints._copy = asked, copied  # type: ignore[method-assign]
+        task = asyncio.ensure_future(box.fork())  # type: ignore[arg-type]
+        await asyncio.wait([task])
+        assert task.cancelled()
+        assert not [copy for copy in checkpoints._copies._all.values() if copy.branch]
 
     run(test)
 
