@@ -178,7 +178,7 @@ class Checkpoints(Woken):
         worker = read_process(self._pid)
         if worker is not None and worker.rss > _ROOM * self._memory and not branch:
             raise CopyRefused(_NO_ROOM)
-        copy, reason = await in_time(self._copy(branch=branch))
+        copy, reason = await in_time(self._copy(branch=branch), self._copies.drop)
         if not branch:
             self._dirty = copy is None
         self._arm(IDLE_S)
@@ -338,10 +338,9 @@ class Checkpoints(Woken):
         if answer.get("status") != "ok":
             return None, str(answer.get("reason") or "the worker gave no reason")
         copy.lost, waited, ran = answer["lost"], time.monotonic() - began, ran_s(pid) - ran
-        await asyncio.wait([copy.settled], timeout=_SETTLE_S)
+        adopted = await copies.adopted(copy, _SETTLE_S)
         self._budget.made(fork_cost_s(ran, ran_s(copy.pid), waited))
-        if not (copy.settled.done() and copy.settled.result()):
-            copies.drop(copy)
+        if not adopted:
             return None, "it ended while it was made"
         self.reason = ""
         self._budget.expected_s = (self._budget.expected_s + self._counted_s) / 2

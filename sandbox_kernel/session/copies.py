@@ -11,7 +11,7 @@ import contextlib
 import re
 import signal
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,6 +94,18 @@ class Copies:
         self._all[number] = copy
         return copy
 
+    async def adopted(self, copy: Copy, within_s: float) -> bool:
+        """Whether it sleeps in the zygote's care; else it is ended, also when whoever waits here is cancelled."""
+        try:
+            await asyncio.wait([copy.settled], timeout=within_s)
+        except asyncio.CancelledError:
+            self.drop(copy)
+            raise
+        if copy.settled.done() and copy.settled.result():
+            return True
+        self.drop(copy)
+        return False
+
     def drop(self, copy: Copy) -> None:
         """End a copy; idempotent."""
         self._gone(copy.number)
@@ -169,14 +181,23 @@ def _settle(copy: Copy, alive: bool) -> None:
         copy.settled.set_result(alive)
 
 
-async def in_time(making: Coroutine[Any, Any, tuple[Copy | None, str]]) -> tuple[Copy | None, str]:
+async def in_time(
+    making: Coroutine[Any, Any, tuple[Copy | None, str]], drop: Callable[[Copy], None]
+) -> tuple[Copy | None, str]:
     """The copy that somebody waits for, or None and why not. A worker that never answers keeps nobody for ever.
 
     (Of a copy that nobody waits for it does not matter when it comes: a widget's callback may take minutes.)
+
+    Args:
+        drop: ends one that was made when whoever waits for it has just been cancelled.
     """
     task = asyncio.ensure_future(making)
     try:
         await asyncio.wait([task], timeout=ANSWER_S)
+    except asyncio.CancelledError:
+        if not task.cancel() and task.exception() is None and (copy := task.result()[0]) is not None:
+            drop(copy)
+        raise
     finally:
         if task.cancel():
             await asyncio.wait([task])
