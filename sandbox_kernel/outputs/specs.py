@@ -122,6 +122,7 @@ _PLOTLY_LINKS = {
 }  # fmt: skip
 # An attribute can be named by its path: ``images[0].source``. Buttons of a figure set attributes that are named so.
 _PATH = re.compile(r"[^.\[\]]*\Z")
+_ARGUMENTS = {"args", "args2"}  # the second ones are those of a button that is pressed again
 _PLOTLY_CONFIG = {"responsive", "displayModeBar", "scrollZoom", "staticPlot", "displaylogo", "editable"}
 _BARE = re.compile(r"[\w-]{1,60}")
 _FONT = re.compile(r"[\w ,.'\"-]{0,300}")
@@ -138,7 +139,7 @@ def clean_plotly(value: Any, removed: Removed) -> dict[str, Any]:
 
     def rule(key: str, value: Any) -> Any:
         low = _last(key)
-        if key == "args" and isinstance(value, list) and any(
+        if key in _ARGUMENTS and isinstance(value, list) and any(
             isinstance(v, str) and _last(v) in _PLOTLY_LINKS for v in value
         ):  # fmt: skip
             return _dropped(removed)
@@ -167,7 +168,7 @@ def _last(path: str) -> str:
 
 def _passes_plotly(key: str, texts: str) -> bool:
     """Whether the rule leaves such texts as they are: dates and categories, by the hundred thousand."""
-    if _last(key) in _PLOTLY_LINKS | {"bdata", "style", "family", "args"} or not texts.isascii():
+    if _last(key) in _PLOTLY_LINKS | {"bdata", "style", "family"} | _ARGUMENTS or not texts.isascii():
         return False
     low = texts.lower()
     return not any(sign in low for sign in ("<", "\\", "//", "script", "url"))
@@ -295,11 +296,14 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
 def _controls(bind: dict[str, Any], removed: Removed) -> dict[str, Any]:
     """What is said of the control of a parameter, or of the controls for its fields."""
     if not isinstance(bind.get("input"), str):
-        return {k: _controls(v, removed) if isinstance(v, dict) else v for k, v in bind.items()}
-    kept = {k: v for k, v in bind.items() if k in _CONTROL}
-    if kept["input"] not in _INPUTS:
+        # Controls for fields; or a control of no kind, of which the page would make one of text.
+        kept = {k: _controls(v, removed) if isinstance(v, dict) else v for k, v in bind.items()
+                if isinstance(v, dict) or (k == "legend" and isinstance(v, str))}  # fmt: skip
+    else:
+        kept = {k: v for k, v in bind.items() if k in _CONTROL}
+    if isinstance(kept.get("input"), str) and kept["input"] not in _INPUTS:
         kept["input"] = "text"
-    if kept != bind:
+    if kept.keys() != bind.keys() or kept.get("input") != bind.get("input"):
         removed["attributes of a figure's controls"] += 1
     return kept
 

@@ -176,6 +176,7 @@ LINKS: list[dict[str, Any]] = [
     {"layout": {"images": [{"source": "/api/contents"}]}}, {"layout": {"images": [{"source": " \thttp://e.org"}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args": [{"images[0].source": "/api/contents"}]}]}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args": ["images[0].source", "/api/contents"]}]}]}},
+    {"layout": {"updatemenus": [{"buttons": [{"args2": ["images[0].source", "/api/contents"]}]}]}},
 ]  # fmt: skip
 
 CHARTS: list[dict[str, Any]] = [
@@ -284,6 +285,10 @@ class TestFigures:
             chart = {"mark": "bar", "params": [{"name": "a", "bind": given}]}
             data = shown({"application/vnd.vegalite.v5+json": chart})["data"]["application/vnd.vegalite.v5+json"]
             assert data["params"] == [{"name": "a", "bind": said}]
+        for kind in ({}, {"input": ["text"]}, {"input": {"a": 1}}, {"input": None}, {"a": evil}):
+            chart = {"mark": "bar", "params": [{"name": "a", "bind": {**kind, **evil, "onblur": ["x()"]}}]}
+            text = json.dumps(shown({"application/vnd.vegalite.v5+json": chart})["data"])
+            assert not re.search("on(focus|blur)|style|data-", text)
         chart = {"mark": "bar", "params": [{"name": "a", "bind": {"input": "image", "src": "/api/contents"}}]}
         assert "src" not in json.dumps(shown({"application/vnd.vegalite.v5+json": chart})["data"])
 
