@@ -255,8 +255,8 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
         if low == "bind" and isinstance(value, dict):
             return _controls(value, removed)
         if low in ("params", "signals") and isinstance(value, list):
-            # This one is the style of the page's cursor, which can be an address.
-            value = [v for v in value if not (isinstance(v, dict) and v.get("name") == "cursor")]
+            # This one is the style of the page's cursor, which can be an address. (A list's text is a name, too.)
+            value = [v for v in value if not (isinstance(v, dict) and _is_cursor(v.get("name")))]
         if low == "cursor" and isinstance(value, dict):
             return _dropped(removed)
         if isinstance(value, dict) and (low == "datasets" or isinstance(value.get("values"), str)):
@@ -291,6 +291,12 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
         cleaned = copy(cleaned, _guard_pivots)
     cleaned["$schema"] = SCHEMA
     return cleaned
+
+
+def _is_cursor(name: Any) -> bool:
+    while isinstance(name, list) and len(name) == 1:
+        name = name[0]
+    return name == "cursor"
 
 
 def _controls(bind: dict[str, Any], removed: Removed) -> dict[str, Any]:

@@ -197,6 +197,7 @@ CHARTS: list[dict[str, Any]] = [
     {"encoding": {"tooltip": {"field": "a", "title": "[image]"}}}, {"encoding": {"x": {"field": "['image']"}}},
     {"mark": {"type": "bar", "cursor": {"expr": "'u'+'rl(/api/contents), auto'"}}},
     {"params": [{"name": "cursor", "expr": "'u'+'rl(/api/contents), auto'"}]},
+    {"params": [{"name": [["cursor"]], "expr": "'u'+'rl(/api/contents), auto'"}]},
     {"transform": [{"filter": {"not": "event.view"}}, {"filter": {"and": ["event.view"]}}]},
     {"params": [{"name": "a", "select": {"type": "point", "toggle": "event.view"}}]},
     {"encoding": {"x": {"axis": {"format": "a", "formatType": "event.view||x"}}}},
