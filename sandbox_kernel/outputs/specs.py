@@ -296,7 +296,7 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
 def _is_cursor(name: Any) -> bool:
     while isinstance(name, list) and len(name) == 1:
         name = name[0]
-    return name == "cursor"
+    return bool(name == "cursor")
 
 
 def _controls(bind: dict[str, Any], removed: Removed) -> dict[str, Any]:

@@ -167,8 +167,8 @@ class Checkpoints(Woken):
         Raises:
             SandboxError: it did not wake, and with it all is lost.
         """
-        await self.settle()
-        self._copies.put(copy)
+        with self._copies.receiving(copy):
+            await self.settle()
         await self._go_on(copy)
 
     async def _demand(self, *, branch: bool) -> Copy:

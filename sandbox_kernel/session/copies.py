@@ -11,7 +11,7 @@ import contextlib
 import re
 import signal
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -122,6 +122,17 @@ class Copies:
                 copy.aside = True
             elif copy.cell == cell:
                 self.drop(copy)
+
+    @contextlib.contextmanager
+    def receiving(self, copy: Copy) -> Iterator[None]:
+        """`put` it after what is waited for in this context; it ends when that is cancelled: nobody else has it."""
+        try:
+            yield
+        except BaseException:
+            self.put(copy)
+            self.drop(copy)
+            raise
+        self.put(copy)
 
     def put(self, copy: Copy) -> None:
         """Take one over that another session has let go; it is the newest now."""

@@ -135,6 +135,39 @@ def test_a_fork_that_is_cancelled_leaves_no_copy_behind(late: bool) -> None:
     run(test)
 
 
+def test_an_adoption_that_is_cancelled_leaves_no_copy_behind() -> None:
+    async def test(box: AsyncSandbox) -> None:
+        await box.run_code("x = 1")
+        branch = await box.fork()
+        await branch.run_code("x = 2")
+        here, there = (await box._started()).checkpoints, (await branch._started()).checkpoints
+        pids, take, settle = [], there._copies.take, here.settle
+
+        def taken(copy: Any = None) -> Any:
+            pids.append(copy.pid)
+            return take(copy)
+
+        async def settled() -> None:
+            task.cancel()  # while it waits for a copy of its own that is being made
+            await settle()
+            await asyncio.sleep(0)
+
+        there._copies.take, here.settle = taken, settled  # type: ignore[method-assign]
+        task = asyncio.ensure_future(box.adopt(branch))
+        await asyncio.wait([task])
+        here.settle = settle  # type: ignore[method-assign]
+        assert task.cancelled() and len(pids) == 1
+        for _ in range(50):
+            if not os.path.exists(f"/proc/{pids[0]}"):
+                break
+            await asyncio.sleep(0.1)
+        else:
+            raise AssertionError("the copy is there still")
+        assert (await box.get("x"), await branch.get("x")) == (1, 2)
+
+    run(test)
+
+
 def test_the_loop_goes_on_meanwhile() -> None:
     async def test(box: AsyncSandbox) -> None:
         cell = asyncio.create_task(box.run_code("import time; time.sleep(0.5); x = 1"))
