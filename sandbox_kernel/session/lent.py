@@ -54,8 +54,10 @@ class Lent:
         if not sizes or not self._most:
             return
         if not self._fits(sum(sizes)):
-            self._relieve()
-            end = asyncio.get_running_loop().time() + _COPIES_END_S
+            end = asyncio.get_running_loop().time()
+            if sum(sizes) <= self._most:  # else no copy's end makes room for it
+                self._relieve()
+                end += _COPIES_END_S
             while not self._fits(sum(sizes)):
                 if asyncio.get_running_loop().time() > end:
                     raise FrameRefused(

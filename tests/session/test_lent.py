@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import pytest
 
+from sandbox_kernel.errors import FrameRefused
 from sandbox_kernel.session.lent import Lent
 
 
@@ -31,3 +33,20 @@ def test_more_that_goes_at_once_than_linux_tells_of() -> None:
         for fd in fds:
             os.close(fd)
     assert lent.bytes == 0
+
+
+@pytest.mark.parametrize(("size", "asked"), [(60, 1), (200, 0)])
+def test_copies_end_for_a_value_that_would_fit_only(size: int, asked: int) -> None:
+    calls: list[int] = []
+    lent = Lent(100, lambda: calls.append(1))
+    held, more = os.memfd_create("held"), os.memfd_create("more")
+    try:
+        os.ftruncate(held, 50)
+        os.ftruncate(more, size)
+        asyncio.run(lent.add([held]))
+        with pytest.raises(FrameRefused, match=r"50 bytes.*limits\.memory"):
+            asyncio.run(lent.add([more]))
+        assert len(calls) == asked
+    finally:
+        os.close(held)
+        os.close(more)
