@@ -187,7 +187,9 @@ def _scoped(selectors: str, scope: str) -> str:
 
 def _one(selector: str, scope: str) -> str:
     own = f"#{scope}"
-    if selector.startswith(f"{own} "):  # an output that has passed already
+    if selector == own:  # an output that has passed already
+        return own
+    if selector.startswith(f"{own} "):
         selector = selector[len(own) + 1 :]
     if _STYLER.fullmatch(selector):
         return f"{own} #{scope}-{selector[1:]}"

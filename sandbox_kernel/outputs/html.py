@@ -78,9 +78,13 @@ _FREE = {"title", "alt", "abbr"}
 # parenting" in the HTML standard), or a bold text that goes on. That is another tree when it is read again, and what
 # was looked at is to be what is shown.
 _UNNESTED = re.compile(r"<(?:a|dd|dt|li|h[1-6])[\s>]")
-_OWN = re.compile(r'<div id="(o[0-9a-f]{8})" style="contain: content; overflow: auto">(.*)</div>\s*', re.S)
+# The outer one confines and has no name. The rules of a cell are all below the inner one's id, or for itself: one that
+# makes the confining element ``display: contents`` would free all that is in it.
+_BOX = '<div style="contain: content; overflow: auto"><div id="{scope}">{html}</div></div>'
+_OWN = re.compile(_BOX.format(scope="(o[0-9a-f]{8})", html="(.*)") + r"\s*", re.S)
 _NOTE = re.compile(r"<p><small>\[The sandbox removed from this output: [^<>&]{0,600}\]</small></p>\Z")
-_MARKED = re.compile(r'<(?:[^>]*?)\s(?:style|class|id|align|width|height)="')
+# Not from the tag's own "<" on: a title may hold ">". Where this is text, a box too many does no harm.
+_MARKED = re.compile(r'\s(?:style|class|id|align|width|height)="')
 
 # What a person is told of. The list is for the note only; what stays is decided by the lists above.
 _TOLD = re.compile(
@@ -158,7 +162,7 @@ def clean_html(html: str, removed: Removed, settings: Settings, *, scope: str = 
         cleaned = f"<style>\n{chr(10).join(rules)}\n</style>{cleaned}"
     if rules or _MARKED.search(cleaned):
         # Whatever is inside neither paints nor takes clicks outside of this box.
-        cleaned = f'<div id="{scope}" style="contain: content; overflow: auto">{cleaned}</div>'
+        cleaned = _BOX.format(scope=scope, html=cleaned)
     return cleaned + (note.group() if note else "")
 
 

@@ -230,6 +230,19 @@ _SOURCE = re.compile(
     r"(?:\A|[\s,\[{>])(?!(?:view|@[\w-]+|arc|area|group|line|path|rect|rule|shape|symbol|text|trail):)[^\s,\[\]{}>:]*:"
 )
 _FUNCTION = re.compile(r"[A-Za-z]\w{0,40}")
+# Vega-Lite writes these into expressions as they are, between quotes or without any: how numbers and dates are written
+# and read; parts of dates and numbers of scales; names of columns, views and tables.
+_FORMAT = re.compile(r"[^\"'`\\{}\n\r]*")
+_PARSE = re.compile(r"number|boolean|string|date|flatten|(?:date|utc): ?(['\"]?)[^\"'`\\{}\n\r]*\1")
+_PARTS = words("year quarter month date day hours minutes seconds milliseconds step exponent constant base")
+_NAMES = words(
+    "field fields name as groupby impute fold flatten key density regression loess on quantile stack sort data row"
+    " column repeat argmin argmax shape lookup"
+)
+_PUT_IN = re.compile(
+    r"\bevent\s*[.\[)\]]|\b(?:modify|setdata|lookup|vlSelection\w*|containerSize|screen|windowSize|treePath"
+    r"|treeAncestors)\s*\(", re.I,
+)  # fmt: skip
 # A control below a chart. Whatever else is said of one becomes an attribute of its element: ``onfocus``, ``style``.
 _CONTROL = {"input", "name", "min", "max", "step", "options", "labels", "debounce", "placeholder"}
 _INPUTS = words(
@@ -259,6 +272,8 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
             value = [v for v in value if not (isinstance(v, dict) and _is_cursor(v.get("name")))]
         if low == "cursor" and isinstance(value, dict):
             return _dropped(removed)
+        if low == "parse" and isinstance(value, dict):
+            return {k: v for k, v in value.items() if v is None or (isinstance(v, str) and _PARSE.fullmatch(v))}
         if isinstance(value, dict) and (low == "datasets" or isinstance(value.get("values"), str)):
             # Data in a text of its own (CSV) names columns that nobody has looked at.
             value = {k: [] if isinstance(v, str) and (low == "datasets" or k == "values") else v
@@ -275,7 +290,12 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
         if (low in _EXPRESSIONS or (streams and "[" in value)) and _EXPRESSION.search(_KEYS_HELD.sub("", value)):
             removed["expressions of a figure"] += 1
             return DROP if streams else "true" if low in ("filter", "test", "and", "or", "not") else ""
-        if low == "formattype" and not _FUNCTION.fullmatch(value):  # stands in an expression as it is
+        if low.endswith("formattype") and not _FUNCTION.fullmatch(value):  # stands in an expression as it is
+            return DROP
+        if (low.endswith("format") and not _FORMAT.fullmatch(value)) or (
+            low in _PARTS and not value.isalnum() and _EXPRESSION.search(value)
+        ) or (low in _NAMES and _PUT_IN.search(value)):  # fmt: skip
+            removed["expressions of a figure"] += 1
             return DROP
         if low in ("mark", "type") and value == "image":
             _dropped(removed)
@@ -284,9 +304,10 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
             return DROP
         if _ADDRESS.match(value) or value[:5].lower() == "data:" or _CSS_URL.search(value):
             return _dropped(removed)
-        return _no_image(_with_few_tags(value, removed, frozenset()))
+        value = _with_few_tags(value, removed, frozenset())
+        return _name(value) if low in _NAMES else _no_image(value)
 
-    cleaned: dict[str, Any] = copy(value, rule, rename=_no_image)
+    cleaned: dict[str, Any] = copy(value, rule, rename=_name)
     if pivots:
         cleaned = copy(cleaned, _guard_pivots)
     cleaned["$schema"] = SCHEMA
@@ -312,6 +333,11 @@ def _controls(bind: dict[str, Any], removed: Removed) -> dict[str, Any]:
     if kept.keys() != bind.keys() or kept.get("input") != bind.get("input"):
         removed["attributes of a figure's controls"] += 1
     return kept
+
+
+def _name(name: str) -> str:
+    # Within an expression a name of this kind could begin an object, such as a tooltip's with a picture.
+    return _no_image(name.replace("{", "(").replace("}", ")"))
 
 
 def _no_image(name: str) -> str:

@@ -43,6 +43,7 @@ class Attempt:
     name: str
     code: str
     click: bool = False
+    hover: bool = False
     stock: bool = True
 
     @classmethod
@@ -133,6 +134,8 @@ def _run(notebook: Notebook, attempts: list[Attempt]) -> Seen:
         link = notebook.output(n + 1).get_by_text("CLICK")
         if attempt.click and link.count():
             link.first.click(timeout=5000)
+        if attempt.hover:
+            notebook.output(n + 1).locator("canvas").first.hover(timeout=5000)
     notebook.page.wait_for_timeout(3000)  # widgets and charts are drawn by and by; nothing says which is the last
     return seen
 
@@ -172,6 +175,7 @@ COVERS = [
     "position:sticky;top:-900px;height:9000px",
 ]  # fmt: skip
 RESTYLES = [
+    'HTML("<style>html {display: contents!important; margin: -300px; height: 9000px}</style><b>x</b>")',
     'HTML("<style>body, #jp-top-panel, .jp-Notebook {display: none !important} * {opacity: .1}</style>x")',
     """HTML("<div class='jp-Dialog'>x</div><div id='jp-top-panel' class='lm-Widget'>y</div>")""",
     "b = w.Button(description='x', layout=w.Layout(margin='-900px', width='9000px', top='-500px'))\n"

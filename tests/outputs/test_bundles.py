@@ -201,6 +201,12 @@ CHARTS: list[dict[str, Any]] = [
     {"transform": [{"filter": {"not": "event.view"}}, {"filter": {"and": ["event.view"]}}]},
     {"params": [{"name": "a", "select": {"type": "point", "toggle": "event.view"}}]},
     {"encoding": {"x": {"axis": {"format": "a", "formatType": "event.view||x"}}}},
+    {"encoding": {"tooltip": {"field": "a", "format": '")&&{image: "/api/contents"}||("'}}},
+    {"config": {"numberFormat": '")&&{image: "/api/contents"}||("', "timeFormatType": "event.view||x"}},
+    {"data": {"values": [{"a": 1}], "format": {"parse": {"a": "date:'')||{image: '/api/contents'}||('x'"}}}},
+    {"transform": [{"filter": {"field": "a", "equal": {"year": "1)||event.view||(1"}}}]},
+    {"encoding": {"x": {"scale": {"type": "pow", "exponent": "1)||event.view||(1"}}}},
+    {"transform": [{"impute": "a&&event.view", "key": "b"}]},
 ]  # fmt: skip
 
 
@@ -292,6 +298,23 @@ class TestFigures:
             assert not re.search("on(focus|blur)|style|data-", text)
         chart = {"mark": "bar", "params": [{"name": "a", "bind": {"input": "image", "src": "/api/contents"}}]}
         assert "src" not in json.dumps(shown({"application/vnd.vegalite.v5+json": chart})["data"])
+
+    def test_no_name_in_a_chart_begins_an_object(self) -> None:
+        chart = {"mark": "boxplot", "data": {"values": [{'a"]||{b': 1}]}, "encoding": {"x": {"field": 'a"]||{b'}}}
+        data = shown({"application/vnd.vegalite.v5+json": chart})["data"]["application/vnd.vegalite.v5+json"]
+        assert data["encoding"]["x"]["field"] in data["data"]["values"][0] and "||{" not in json.dumps(data)
+
+    def test_formats_of_a_chart_are_kept(self) -> None:
+        parse = {"a": "date:'%Y-%m-%d %H:%M'", "b": 'utc:"%d.%m.%Y"', "c": "number", "d": None}
+        chart = {
+            "mark": "bar", "data": {"values": [{"a": "x", "date": "2020-01-01T00:00:00.000Z", "name": "Event (2020)"}],
+                                    "format": {"parse": parse}},
+            "transform": [{"filter": {"field": "a", "range": [{"year": 2012, "month": "jan"}, {"year": "2013"}]}}],
+            "encoding": {"x": {"axis": {"format": "$,.2f", "formatType": "number"}},
+                         "y": {"scale": {"type": "pow", "exponent": 0.5}}, "tooltip": {"format": "%b %d, %Y"}},
+        }  # fmt: skip
+        data = shown({"application/vnd.vegalite.v5+json": chart})["data"]["application/vnd.vegalite.v5+json"]
+        assert {k: v for k, v in data.items() if k != "$schema"} == chart
 
     def test_no_column_of_a_chart_is_named_image(self) -> None:
         pivot = {"mark": "bar", "transform": [{"pivot": "k", "value": "v"}, {"pivot": "k['x']", "value": "v"}]}

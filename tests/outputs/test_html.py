@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sandbox_kernel.outputs import css
-from sandbox_kernel.outputs.html import ATTRIBUTES, TAGS, clean_html
+from sandbox_kernel.outputs.html import _MARKED, ATTRIBUTES, TAGS, clean_html
 from sandbox_kernel.outputs.settings import Removed, Settings
 from sandbox_kernel.outputs.svg import clean_svg
 from sandbox_kernel.outputs.text import clean_text, split_unfinished
@@ -101,9 +101,28 @@ def test_what_acts_is_gone(html: str) -> None:
 def test_classes_and_ids_of_the_page_mean_nothing() -> None:
     html = clean("<div class='jp-Dialog dataframe' id='main' style='color: red'>x</div>")
     assert html == (
-        '<div id="o12345678" style="contain: content; overflow: auto">'
-        '<div class="o-jp-Dialog dataframe" id="o12345678-main" style="color: red">x</div></div>'
+        '<div style="contain: content; overflow: auto"><div id="o12345678">'
+        '<div class="o-jp-Dialog dataframe" id="o12345678-main" style="color: red">x</div></div></div>'
     ) or 'class="o-jp-Dialog dataframe"' in html
+
+
+@pytest.mark.parametrize("selector", [
+    "html", ":root", "body", ":host", "*", "div", "[style]", ":not(b)", "div:first-child", "html *", "html > div",
+    "div > *", "#o12345678", ":has(b)", ":is(div)", ":scope", "&", "html:not(.x)", ":root:hover",
+])  # fmt: skip
+def test_no_rule_hits_the_box_that_confines(selector: str) -> None:
+    """The box is an element around the one that all rules begin with, or are for at most."""
+    for rule in (f"{selector}{{display: contents!important; top: 0}}", f"b{{color: red; {selector}{{top: 0}}}}"):
+        html = clean(f"<style>{rule}</style><b>x</b>")
+        box, found, sheet = html.partition("<style>")
+        assert box == ('<div style="contain: content; overflow: auto"><div id="o12345678">' if found else "<b>x</b>")
+        for line in sheet.partition("</style>")[0].split("\n"):
+            assert re.match(r"#o12345678(?: (?![>+~])|$)", line) or not line
+        assert clean(html) == html
+
+
+def test_a_title_hides_no_style_from_the_box() -> None:
+    assert _MARKED.search('<b title="a>b" style="top: 0">')  # as an older nh3 writes it
 
 
 @pytest.mark.parametrize("split", [
