@@ -123,6 +123,7 @@ _PLOTLY_LINKS = {
 # An attribute can be named by its path: ``images[0].source``. Buttons of a figure set attributes that are named so.
 _PATH = re.compile(r"[^.\[\]]*\Z")
 _ARGUMENTS = {"args", "args2"}  # the second ones are those of a button that is pressed again
+_SETS_ARGUMENTS = re.compile(r"[.\]]args2?\b")  # a button that changes what another one does
 _PLOTLY_CONFIG = {"responsive", "displayModeBar", "scrollZoom", "staticPlot", "displaylogo", "editable"}
 _BARE = re.compile(r"[\w-]{1,60}")
 _FONT = re.compile(r"[\w ,.'\"-]{0,300}")
@@ -139,9 +140,9 @@ def clean_plotly(value: Any, removed: Removed) -> dict[str, Any]:
 
     def rule(key: str, value: Any) -> Any:
         low = _last(key)
-        if key in _ARGUMENTS and isinstance(value, list) and any(
-            isinstance(v, str) and _last(v) in _PLOTLY_LINKS for v in value
-        ):  # fmt: skip
+        if _SETS_ARGUMENTS.search(key) or (key in _ARGUMENTS and isinstance(value, list) and any(
+            isinstance(v, str) and (_last(v) in _PLOTLY_LINKS or _SETS_ARGUMENTS.search(v)) for v in value
+        )):  # fmt: skip
             return _dropped(removed)
         if low == "bdata" and isinstance(value, str):  # an array of numbers
             return value if _BASE64.fullmatch(value) else DROP
@@ -168,7 +169,8 @@ def _last(path: str) -> str:
 
 def _passes_plotly(key: str, texts: str) -> bool:
     """Whether the rule leaves such texts as they are: dates and categories, by the hundred thousand."""
-    if _last(key) in _PLOTLY_LINKS | {"bdata", "style", "family"} | _ARGUMENTS or not texts.isascii():
+    acting = _PLOTLY_LINKS | {"bdata", "style", "family"} | _ARGUMENTS
+    if _last(key) in acting or _SETS_ARGUMENTS.search(key) or not texts.isascii():
         return False
     low = texts.lower()
     return not any(sign in low for sign in ("<", "\\", "//", "script", "url"))

@@ -177,6 +177,8 @@ LINKS: list[dict[str, Any]] = [
     {"layout": {"updatemenus": [{"buttons": [{"args": [{"images[0].source": "/api/contents"}]}]}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args": ["images[0].source", "/api/contents"]}]}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args2": ["images[0].source", "/api/contents"]}]}]}},
+    {"layout": {"updatemenus": [{"buttons": [{"args": [{"updatemenus[0].buttons[0].args[1]": "/api/contents"}]}]}]}},
+    {"layout": {"updatemenus": [{"buttons": [{"args": ["updatemenus[0].buttons[0].args2[1]", "/api/contents"]}]}]}},
 ]  # fmt: skip
 
 CHARTS: list[dict[str, Any]] = [
