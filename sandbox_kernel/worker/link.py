@@ -18,7 +18,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NoReturn
@@ -50,6 +50,7 @@ class Request:
         begun: the task runs; no second one may.
         replied: the reply is out, and nothing more is to be done.
         value: what it asked for, packed, when that goes with the reply.
+        rest: what its answer has to wait for.
     """
 
     op: str
@@ -61,6 +62,7 @@ class Request:
     begun: bool = False
     replied: bool = False
     value: bytes | None = None
+    rest: Awaitable[dict[str, Any]] | None = None
     owner: dict[str, str] = field(default_factory=dict)
 
     def claim(self, shell: str) -> bool:

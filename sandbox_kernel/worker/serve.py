@@ -54,9 +54,7 @@ class Server:
         reattach: Callable[[], None],
     ) -> None:  # fmt: skip
         self._kernel: Any = kernel  # most of ipykernel's methods have no annotations
-        self._link = link
-        self._loop = loop
-        self._wakeup = wakeup
+        self._link, self._loop, self._wakeup = link, loop, wakeup
         assert kernel.questions is not None  # noqa: S101 - set when the channel was attached
         self._values = Values(kernel, link, kernel.questions)
         # One context for all cells: what a cell sets in a context variable the next one sees.
@@ -205,20 +203,24 @@ class Server:
         """As `_serve`, without a task and the rounds of the loop that one needs, unless there is something to await."""
         content: dict[str, Any] | None = None
         try:
-            if not request.begun:  # else it was broken off
+            if not request.begun and request.rest is None:  # else it was broken off
                 request.begun = True
                 self._wakeup.arm()
                 handle(signal.SIGINT, signal.default_int_handler)
                 answer = self._context.run(self._answer_at_once, request)
-                if not isinstance(answer, dict):
-                    request.task = self._loop.create_task(self._serve_rest(request, answer), context=self._context)
-                    return
-                content = answer
+                content, request.rest = (answer, None) if isinstance(answer, dict) else (None, answer)
+            if request.rest is not None:
+                request.begun = False  # as for any task: its first step may be lost
+                request.task = self._loop.create_task(self._serve_rest(request, request.rest), context=self._context)
+                return
         except BaseException as error:
             content = self._failure(request, error)
         self._finish(request, content)
 
     async def _serve_rest(self, request: Request, answer: Awaitable[dict[str, Any]]) -> None:
+        if request.begun:
+            return
+        request.begun = True
         try:
             content = await answer
         except BaseException as error:
@@ -312,14 +314,10 @@ class Server:
             if content.get("code_rules"):
                 guard(kernel.shell, content["code_rules"])
             answer = kernel.do_execute(
-                content["code"],
-                silent,
-                content.get("store_history", not silent),
-                content.get("user_expressions") or {},
-                bool(content.get("allow_stdin", False)),
-                cell_meta=metadata,
-                cell_id=metadata.get("cellId"),
-            )
+                content["code"], silent, content.get("store_history", not silent),
+                content.get("user_expressions") or {}, bool(content.get("allow_stdin", False)),
+                cell_meta=metadata, cell_id=metadata.get("cellId"),
+            )  # fmt: skip
         elif request.op == "complete":
             answer = kernel.do_complete(content["code"], content.get("cursor_pos"))
         elif request.op == "inspect":

@@ -126,6 +126,26 @@ def test_what_is_not_there_or_cannot_pass(sandbox: Sandbox) -> None:
 
 
 class TestCall:
+    def test_a_coroutine_whose_first_step_was_lost_is_begun_again(self, sandbox: Sandbox) -> None:
+        """What a handler of the cells raises between two steps of the loop takes the next one with it."""
+        code = """
+import gc
+server = next(o for o in gc.get_objects() if type(o).__name__ == "Server" and hasattr(o, "_serve_rest"))
+make, lost, ran = server._loop.create_task, [], []
+class Lost:
+    def done(self): return False
+    def add_done_callback(self, callback): pass
+def losing(coro, **options):
+    if "_serve_rest" not in repr(coro) or lost: return make(coro, **options)
+    lost.append(coro.close())
+    server._loop.call_later(0.05, server._revive)
+    return Lost()
+server._loop.create_task = losing
+async def f(x): ran.append(1); return x"""
+        assert sandbox.run_code(code).success
+        assert sandbox.call("f", 3, timeout=10) == 3 and sandbox["ran"] == [1] and sandbox["lost"] == [None]
+        assert sandbox.run_code("server._loop.create_task = make").success
+
     def test_a_function_that_waits_beside_the_loop_it_is_called_in(self, sandbox: Sandbox) -> None:
         code = "import asyncio\nran = []\nasync def later(): ran.append(1)\n"
         code += "def start():\n    asyncio.get_running_loop().create_task(later())\n"
