@@ -118,14 +118,16 @@ _OPEN = re.compile(r"<(?!(?:br ?/?|/?(?:b|i|sub|sup|em))>)", re.I)
 # ------------------------------------------------------------ plotly
 
 _PLOTLY_LINKS = {
-    "url", "urls", "href", "source", "topojsonurl", "plotlyserverurl", "tiles", "glyphs", "sprite", "geojson",
+    "url", "urls", "href", "source", "topojsonurl", "plotlyserverurl", "tiles", "glyphs", "sprite", "geojson", "data",
 }  # fmt: skip
 # An attribute can be named by its path: ``images[0].source``. Buttons of a figure set attributes that are named so.
 _PATH = re.compile(r"[^.\[\]]*\Z")
 _ARGUMENTS = {"args", "args2"}  # the second ones are those of a button that is pressed again
-_SETS_ARGUMENTS = re.compile(r"[.\]]args2?\b")  # a button that changes what another one does
+_SETS_ARGUMENTS = re.compile(r"[.\]]args2?\b|\bstyle[.\[]")  # what another button does, or a part of a map's style
 _PLOTLY_CONFIG = {"responsive", "displayModeBar", "scrollZoom", "staticPlot", "displaylogo", "editable"}
 _BARE = re.compile(r"[\w-]{1,60}")
+_BARE_PATH = re.compile(r"[\w.\[\]-]{1,60}")
+_LOADED = re.compile(r"[/\\:]")
 _FONT = re.compile(r"[\w ,.'\"-]{0,300}")
 
 
@@ -140,10 +142,17 @@ def clean_plotly(value: Any, removed: Removed) -> dict[str, Any]:
 
     def rule(key: str, value: Any) -> Any:
         low = _last(key)
-        if _SETS_ARGUMENTS.search(key) or (key in _ARGUMENTS and isinstance(value, list) and any(
-            isinstance(v, str) and (_last(v) in _PLOTLY_LINKS or _SETS_ARGUMENTS.search(v)) for v in value
-        )):  # fmt: skip
+        if _SETS_ARGUMENTS.search(key):
             return _dropped(removed)
+        if key in _ARGUMENTS and isinstance(value, list):
+            texts = [v for v in value if isinstance(v, str)]
+            named = {_last(v) for v in texts}
+            if named & _PLOTLY_LINKS or any(map(_SETS_ARGUMENTS.search, texts)) or (
+                "style" in named and not all(map(_BARE_PATH.fullmatch, texts))
+            ):  # fmt: skip
+                return _dropped(removed)
+        if low == "style" and isinstance(value, dict):  # of a map, which can load by keys of any name, also from here
+            return copy(value, lambda _key, v: _dropped(removed) if isinstance(v, str) and _LOADED.search(v) else v)
         if low == "bdata" and isinstance(value, str):  # an array of numbers
             return value if _BASE64.fullmatch(value) else DROP
         if low in _PLOTLY_LINKS and isinstance(value, str) and not _DATA_PICTURE.fullmatch(value):
@@ -344,7 +353,7 @@ def _name(name: str) -> str:
 
 def _no_image(name: str) -> str:
     # A tooltip draws the address in a column of this name as a picture. The signs are those of a path to it.
-    return "image_" if re.sub(r"[\s\\\[\]'\"]", "", name).lower() == "image" else name
+    return "image_" if re.sub(r"[\s\\\[\]'\"]", "", name) == "image" else name
 
 
 def _guard_pivots(key: str, value: Any) -> Any:

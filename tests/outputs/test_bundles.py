@@ -176,6 +176,11 @@ LINKS: list[dict[str, Any]] = [
     {"layout": {"images": [{"source": "/api/contents"}]}}, {"layout": {"images": [{"source": " \thttp://e.org"}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args": [{"images[0].source": "/api/contents"}]}]}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args": ["images[0].source", "/api/contents"]}]}]}},
+    {"layout": {"updatemenus": [{"buttons": [{"args2": ["map.style", "/api/contents"]}]}]}},
+    {"layout": {"sliders": [{"steps": [{"args": ["mapbox.style", "/api/contents"]}]}]}},
+    {"layout": {"updatemenus": [{"buttons": [{"args": ["map.style.sources.a.data", "/api/contents"]}]}]}},
+    {"layout": {"map": {"style": {"sources": {"a": {"type": "geojson", "data": "/api/contents"}}}}}},
+    {"layout": {"map": {"style": {"font-faces": {"a": "/api/contents"}}}}},
     {"layout": {"updatemenus": [{"buttons": [{"args2": ["images[0].source", "/api/contents"]}]}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args": [{"updatemenus[0].buttons[0].args[1]": "/api/contents"}]}]}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args": ["updatemenus[0].buttons[0].args2[1]", "/api/contents"]}]}]}},
@@ -281,6 +286,13 @@ class TestFigures:
         found = shown({"application/vnd.plotly.v1+json": {"data": data}})["data"]["application/vnd.plotly.v1+json"]
         assert found["data"] == [{"x": [1, 2, 3], "text": ["", "b", ""]}]
 
+    def test_buttons_that_choose_a_map_are_kept(self) -> None:
+        buttons = [{"args": ["map.style", "open-street-map"], "args2": [{"map.style": "white-bg"}]},
+                   {"args": ["line.dash", "dot"]}, {"args": ["title.text", "a / b"]}]  # fmt: skip
+        layout = {"updatemenus": [{"buttons": buttons}], "map": {"style": {"version": 8, "layers": [{"id": "a"}]}}}
+        found = shown({"application/vnd.plotly.v1+json": {"data": [], "layout": layout}})["data"]
+        assert found["application/vnd.plotly.v1+json"]["layout"] == layout
+
     def test_less_than_is_kept(self) -> None:
         data = [{"text": ["<5", "a < b"], "contours": {"operation": "<"}, "name": "<b>x</b><br>y"}]
         found = shown({"application/vnd.plotly.v1+json": {"data": data}})["data"]["application/vnd.plotly.v1+json"]
@@ -300,6 +312,11 @@ class TestFigures:
             assert not re.search("on(focus|blur)|style|data-", text)
         chart = {"mark": "bar", "params": [{"name": "a", "bind": {"input": "image", "src": "/api/contents"}}]}
         assert "src" not in json.dumps(shown({"application/vnd.vegalite.v5+json": chart})["data"])
+
+    def test_only_the_name_that_draws_pictures_is_another(self) -> None:
+        chart = {"mark": "bar", "encoding": {"x": {"field": "Image"}, "y": {"field": "image"}}}
+        data = shown({"application/vnd.vegalite.v5+json": chart})["data"]["application/vnd.vegalite.v5+json"]
+        assert data["encoding"] == {"x": {"field": "Image"}, "y": {"field": "image_"}}
 
     def test_no_name_in_a_chart_begins_an_object(self) -> None:
         chart = {"mark": "boxplot", "data": {"values": [{'a"]||{b': 1}]}, "encoding": {"x": {"field": 'a"]||{b'}}}
