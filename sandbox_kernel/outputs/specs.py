@@ -21,9 +21,10 @@ _PLAIN = {int, float, bool, type(None)}
 _MARKUP = re.compile(r"<[A-Za-z/!?]")
 _ADDRESS = re.compile(r"\s*(?:[a-z][a-z0-9+.-]{0,30}:)?//|\s*(?:java|vb)script\s*:", re.I)
 _DATA_PICTURE = re.compile(r"data:image/(?:png|jpe?g|gif|webp|bmp);base64,[A-Za-z0-9+/=\s]+", re.I)
+_MARKUP_START = re.compile(r"<(?=[A-Za-z/!?])")
 _BASE64 = re.compile(r"[A-Za-z0-9+/=]*")
 _CSS_URL = re.compile(r"\burl\s*\(", re.I)
-_TAG = re.compile(r"<[A-Za-z/!?][^<>]*>?")
+_TAG = re.compile(r"<[A-Za-z/!?][^<>]*>")
 _KEPT = frozenset(
     {"<br>", "<br/>", "<br />", *(f"<{slash}{tag}>" for tag in ("b", "i", "sub", "sup", "em") for slash in ("", "/"))}
 )
@@ -201,7 +202,10 @@ def _figure_text(key: str, value: str, removed: Removed) -> Any:
 
 
 def _with_few_tags(value: str, removed: Removed, keep: frozenset[str]) -> str:
-    """The text without tags other than these bare ones; what is left is looked at again until nothing changes."""
+    """The text without tags other than these bare ones; what is left is looked at again until nothing changes.
+
+    A tag that has no end stays, for the caller to break: most are no tags, but comparisons.
+    """
     for _ in range(5):
         if not _MARKUP.search(value):
             return value
@@ -315,10 +319,14 @@ def clean_vega_lite(value: Any, removed: Removed) -> dict[str, Any]:
             return DROP
         if _ADDRESS.match(value) or value[:5].lower() == "data:" or _CSS_URL.search(value):
             return _dropped(removed)
-        value = _with_few_tags(value, removed, frozenset())
+        value = untagged(value)
         return _name(value) if low in _NAMES else _no_image(value)
 
-    cleaned: dict[str, Any] = copy(value, rule, rename=_name)
+    def untagged(text: str) -> str:
+        return _MARKUP_START.sub("<\u200b", _with_few_tags(text, removed, frozenset())) if "<" in text else text
+
+    # Columns as the texts that name them.
+    cleaned: dict[str, Any] = copy(value, rule, rename=lambda name: _name(untagged(name)))
     if pivots:
         cleaned = copy(cleaned, _guard_pivots)
     cleaned["$schema"] = SCHEMA

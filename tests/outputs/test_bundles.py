@@ -294,9 +294,12 @@ class TestFigures:
         assert found["application/vnd.plotly.v1+json"]["layout"] == layout
 
     def test_less_than_is_kept(self) -> None:
-        data = [{"text": ["<5", "a < b"], "contours": {"operation": "<"}, "name": "<b>x</b><br>y"}]
+        data = [{"text": ["<5", "a < b", "a<b and c<d"], "contours": {"operation": "<"}, "name": "<b>x</b><br>y"}]
         found = shown({"application/vnd.plotly.v1+json": {"data": data}})["data"]["application/vnd.plotly.v1+json"]
-        assert found["data"] == [{**data[0], "text": ["&lt;5", "a &lt; b"]}]
+        assert found["data"] == [{**data[0], "text": ["&lt;5", "a &lt; b", "a&lt;b and c&lt;d"]}]
+        chart = {"mark": "bar", "data": {"values": [{"a<b": "c<d"}]}, "encoding": {"x": {"field": "a<b"}}}
+        spec = shown({"application/vnd.vegalite.v5+json": chart})["data"]["application/vnd.vegalite.v5+json"]
+        assert spec["data"]["values"] == [{"a<\u200bb": "c<\u200bd"}] and spec["encoding"]["x"]["field"] == "a<\u200bb"
 
     def test_a_control_of_a_chart_has_no_attributes_of_its_own(self) -> None:
         bind = {"input": "range", "min": 0, "max": 9, "step": 1, "name": "n"}
