@@ -181,6 +181,7 @@ LINKS: list[dict[str, Any]] = [
     {"layout": {"updatemenus": [{"buttons": [{"args": ["map.style.sources.a.data", "/api/contents"]}]}]}},
     {"layout": {"map": {"style": {"sources": {"a": {"type": "geojson", "data": "/api/contents"}}}}}},
     {"layout": {"map": {"style": {"font-faces": {"a": "/api/contents"}}}}},
+    {"layout": {"updatemenus": [{"buttons": [{"args": [{"map.style.font-faces.a": "/api/contents"}]}]}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args2": ["images[0].source", "/api/contents"]}]}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args": [{"updatemenus[0].buttons[0].args[1]": "/api/contents"}]}]}]}},
     {"layout": {"updatemenus": [{"buttons": [{"args": ["updatemenus[0].buttons[0].args2[1]", "/api/contents"]}]}]}},
