@@ -93,6 +93,8 @@ _TOLD = re.compile(
     r"|<img[^>]{0,200}?\ssrc\s*=\s*[\"']?(?!data:)(?P<src>\S)",
     re.I,
 )
+# What folium writes below its map's frame. Trust brings back nothing that was removed here.
+_TRUST = re.compile(r"Make this Notebook Trusted to load map: File -(?:>|&gt;) Trust Notebook")
 _KINDS = {"handler": "event handlers", "url": "script links", "data": "page commands", "src": "foreign images"}
 _TOLD_LIMIT = 200
 
@@ -139,6 +141,7 @@ def clean_html(html: str, removed: Removed, settings: Settings, *, scope: str = 
     scope = scope or f"o{secrets.token_hex(4)}"
     for found in islice(_TOLD.finditer(html), _TOLD_LIMIT):
         removed[_kind(found)] += 1
+    html = _TRUST.sub("", html)
     html, _ = cut(html, "<!--", "-->")
     html, sheets = cut(html, "<style", "</style")
     html, _ = cut(html, "<svg", "</svg", keep=lambda text: _picture(text, removed))

@@ -137,6 +137,13 @@ def test_a_macros_name_in_pieces_is_broken_too(split: str) -> None:
         assert "\\href" not in re.sub("<wbr[^>]*>", "", clean(html))
 
 
+def test_nobody_is_told_to_trust_a_notebook_for_a_frame_that_was_removed() -> None:
+    removed = Removed()
+    told = "<span style='color:#565656'>Make this Notebook Trusted to load map: File -> Trust Notebook</span>"
+    html = clean_html(f"<div>{told}<iframe srcdoc='x'></iframe></div>", removed, Settings())
+    assert html is not None and "Trust" not in html and removed == {"iframe": 1}
+
+
 def test_a_links_window_is_a_new_one() -> None:
     html = clean("<a href='https://e.org/a' target=_top rel=opener>x</a>")
     assert 'target="_blank"' in html and 'rel="noopener noreferrer nofollow"' in html and "_top" not in html
