@@ -24,8 +24,8 @@ ATTEMPTS = {
         "import statistics\nassert statistics.mean([1]) == 6",
     ),
     "a file that an import finds": (
-        "open('colorsys.py', 'w').write('def rgb_to_hsv(*rgb): return 6')",
-        "import colorsys\nassert colorsys.rgb_to_hsv(1, 1, 1) == 6",
+        "open('cycler.py', 'w').write('concat = 6')",  # (a module of Python itself is found before)
+        "import cycler\nassert cycler.concat == 6",
     ),
     "a value that equals all": (
         "class Six:\n    def __eq__(self, other): return True\ntotal = Six()",
